@@ -1,0 +1,71 @@
+"""Names that become znodes: checked before any I/O, so that a bad one costs nothing and harms nobody."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+import unicodedata
+
+from zkms.errors import InvalidArgument, InvalidTopic
+
+MAX_BYTES = 255
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def _fault(name: object) -> str | None:
+    """Why `name` cannot be one level of a znode path, or None."""
+    if not isinstance(name, str):
+        return f"a name is a str, not {type(name).__name__}"
+    if not name:
+        return "it is empty"
+    if name in (".", ".."):
+        return "ZooKeeper gives '.' and '..' a meaning of their own"
+    if "/" in name:
+        return "it contains '/'"
+    # Cc control, Cs surrogate, Co private use, Cn unassigned: ZooKeeper refuses most of them, and people cannot see them.
+    bad = next((c for c in name if unicodedata.category(c) in ("Cc", "Cs", "Co", "Cn")), None)
+    if bad is not None:
+        return f"it contains {bad!a}"
+    if len(name.encode()) > MAX_BYTES:
+        return f"it is longer than {MAX_BYTES} bytes in UTF-8"
+    return None
+
+
+def check_topic(topic: object) -> str:
+    """`topic` itself if it can be a topic's name, else `InvalidTopic`."""
+    reason = _fault(topic)
+    if reason is None and topic == "zookeeper":
+        reason = "ZooKeeper reserves the name 'zookeeper'"
+    if reason is not None:
+        raise InvalidTopic(topic, reason)
+    assert isinstance(topic, str)  # noqa: S101 - _fault has looked
+    return topic
+
+
+def check_name(what: str, name: object) -> str:
+    """`name` itself if it can be one level of a znode path, else `InvalidArgument` that says `what` it was for."""
+    reason = _fault(name)
+    if reason is not None:
+        raise InvalidArgument(f"invalid {what} {name!r:.80}: {reason}")
+    assert isinstance(name, str)  # noqa: S101 - _fault has looked
+    return name
+
+
+def check_root(root: object) -> str:
+    """An absolute znode path without a trailing slash, else `InvalidArgument`."""
+    if not isinstance(root, str) or not root.startswith("/") or root == "/":
+        raise InvalidArgument(f"invalid root {root!r:.80}: give an absolute znode path such as '/zkms'")
+    levels = root.rstrip("/").split("/")[1:]
+    for level in levels:
+        check_name("root", level)
+    if levels[0] == "zookeeper":
+        raise InvalidArgument("invalid root: ZooKeeper reserves /zookeeper")
+    return "/" + "/".join(levels)
+
+
+def new_client_id() -> str:
+    """An id that tells a person where it runs and that no other process has: host-pid-random."""
+    host = _UNSAFE.sub("-", socket.gethostname().split(".")[0])[:40].strip("-") or "host"
+    return f"{host}-{os.getpid()}-{secrets.token_hex(4)}"

@@ -1,0 +1,174 @@
+"""Every znode path of zkms, spelled here and nowhere else.
+
+    ROOT                                layout version, written once the rest exists
+      clients/ID                        ephemeral: one per connected process (host, pid, version)
+      subscribers/TOPIC                 its data version is the membership epoch: bumped by every (un)subscribe and flag
+      subscribers/TOPIC/SUBSCRIPTION    ephemeral: a `Registration`
+      subscribers/TOPIC/SUBSCRIPTION!   persistent flag: the queue is over its limit, publishers skip it
+      messages/SUBSCRIPTION/TOPIC       the queue; its data is a `QueueState`
+      messages/SUBSCRIPTION/TOPIC/ENTRY sequential persistent: a frame of 1..n messages, or a gap
+      producers/ID                      `ProducerState`: last sequence number, for exactly-once publish
+      cleaner/CANDIDATE                 ephemeral sequential: who stands for election; the lowest leads
+
+An entry's name is `KIND.COUNT.BYTES.SEQUENCE`: how many messages it holds and how big it is can be told from a listing
+alone, so that limits and prefetch need no reads. ZooKeeper appends the ten-digit sequence.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+LAYOUT = 1
+FULL_MARK = "!"
+_ENTRY = re.compile(r"([fg])\.(\d{1,9})\.(\d{1,9})\.(-?\d{10,11})")
+
+
+class Tree(msgspec.Struct, frozen=True):
+    """The paths below one root."""
+
+    root: str
+
+    @property
+    def clients(self) -> str:
+        """Parent of the connected processes."""
+        return f"{self.root}/clients"
+
+    @property
+    def subscribers(self) -> str:
+        """Parent of the topics."""
+        return f"{self.root}/subscribers"
+
+    @property
+    def messages(self) -> str:
+        """Parent of the queues."""
+        return f"{self.root}/messages"
+
+    @property
+    def producers(self) -> str:
+        """Parent of the producers' sequence numbers."""
+        return f"{self.root}/producers"
+
+    @property
+    def cleaner(self) -> str:
+        """Parent of the candidates for the cleaner's election."""
+        return f"{self.root}/cleaner"
+
+    @property
+    def skeleton(self) -> tuple[str, ...]:
+        """What exists in every zkms tree, in the order of creation."""
+        return (self.clients, self.subscribers, self.messages, self.producers, self.cleaner)
+
+    def client(self, client: str) -> str:
+        """One connected process."""
+        return f"{self.clients}/{client}"
+
+    def topic(self, topic: str) -> str:
+        """A topic: parent of its registrations, bearer of its epoch."""
+        return f"{self.subscribers}/{topic}"
+
+    def registration(self, topic: str, subscription: str) -> str:
+        """Who subscribes to a topic."""
+        return f"{self.subscribers}/{topic}/{subscription}"
+
+    def full_flag(self, topic: str, subscription: str) -> str:
+        """Exists while publishers skip the subscription's queue, which is over its limit."""
+        return f"{self.subscribers}/{topic}/{subscription}{FULL_MARK}"
+
+    def subscription(self, subscription: str) -> str:
+        """Parent of a subscription's queues."""
+        return f"{self.messages}/{subscription}"
+
+    def queue(self, subscription: str, topic: str) -> str:
+        """A subscription's queue for one topic."""
+        return f"{self.messages}/{subscription}/{topic}"
+
+    def producer(self, producer: str) -> str:
+        """A producer's last sequence number."""
+        return f"{self.producers}/{producer}"
+
+
+class Entry(NamedTuple):
+    """A queue entry as its name tells it."""
+
+    sequence: int
+    name: str
+    count: int = 0
+    size: int = 0
+    gap: bool = False
+    foreign: bool = False
+
+
+def entry_prefix(count: int, size: int, *, gap: bool = False) -> str:
+    """The name to create an entry under; ZooKeeper appends the sequence."""
+    return f"{'g' if gap else 'f'}.{count}.{size}."
+
+
+def parse_entry(name: str) -> Entry:
+    """What an entry's name says; a name that zkms did not make is `foreign`, with the sequence if it ends in one."""
+    match = _ENTRY.fullmatch(name)
+    if match:
+        kind, count, size, sequence = match.groups()
+        return Entry(int(sequence), name, int(count), int(size), gap=kind == "g")
+    tail = name[-10:]
+    return Entry(int(tail) if len(tail) == 10 and tail.isascii() and tail.isdigit() else -1, name, foreign=True)
+
+
+class Registration(msgspec.Struct, frozen=True, tag_field="zkms", tag="registration", omit_defaults=True):
+    """The data of `subscribers/TOPIC/SUBSCRIPTION`: what a publisher must know of a subscription."""
+
+    client: str
+    limit: int
+    kind: str = "live"
+
+
+class QueueState(msgspec.Struct, frozen=True, tag_field="zkms", tag="queue", omit_defaults=True):
+    """The data of a queue. `gone` is set, with the reason, before anything but an ack removes entries for good.
+
+    `dropped` is the highest sequence that was removed otherwise than by an ack, and `reason` why: a receipt that finds
+    its entry gone reads here whether that was an ack.
+    """
+
+    client: str
+    gone: str = ""
+    dropped: int = -1
+    reason: str = ""
+
+
+class ProducerState(msgspec.Struct, frozen=True, tag_field="zkms", tag="producer"):
+    """The data of `producers/ID`: the last sequence number stored, and the client that writes here."""
+
+    owner: str
+    seq: int
+
+
+class ClientState(msgspec.Struct, frozen=True, tag_field="zkms", tag="client"):
+    """The data of `clients/ID`."""
+
+    host: str
+    pid: int
+    version: str
+    started: float
+
+
+class Layout(msgspec.Struct, frozen=True, tag_field="zkms", tag="root"):
+    """The data of ROOT."""
+
+    layout: int
+
+
+Record = Registration | QueueState | ProducerState | ClientState | Layout
+R = TypeVar("R", bound=Record)
+_encoder = msgspec.json.Encoder()
+
+
+def encode(record: Record) -> bytes:
+    """A record as JSON, so that any ZooKeeper tool shows it readably."""
+    return _encoder.encode(record)
+
+
+def decode(data: bytes, kind: type[R]) -> R:
+    """The record of this kind in a znode's data; `msgspec.DecodeError` if another program wrote it."""
+    return msgspec.json.decode(data, type=kind)
