@@ -1,26 +1,26 @@
 """Every error that zkms raises, and the one place where kazoo's become ours.
 
-    ZkmsError
-    ├── InvalidArgument (ValueError)   what the caller gave cannot work; nothing was sent
-    │   ├── InvalidTopic
-    │   └── InvalidMessage             data that no codec can encode
-    ├── MessageTooLarge                a message, or its copies in one transaction, over ZooKeeper's limit
-    ├── NoSubscribers                  nobody would receive it; nothing was stored
-    ├── AlreadySubscribed / NotSubscribed
-    ├── AlreadyAcked
-    ├── CannotDecode                   a queue entry that is not ours, damaged, or of another type
-    ├── Timeout (TimeoutError)         not done in time
-    ├── Closed                         the bus or subscription was closed
-    ├── UsedAfterFork                  a bus crossed a fork(); connect in the child
-    ├── ProducerFenced                 another process took over this producer name
-    ├── NewerLayout                    the tree was written by a newer zkms
-    └── StoreError                     ZooKeeper said no, or nothing
-        ├── ConnectionLost             no answer: `outcome_unknown` says whether it may have been carried out
-        │   └── SessionExpired
-        ├── Unauthorised
-        ├── NodeMissing / NodeExists / BadVersion / NotEmpty
-        ├── QuotaExceeded
-        └── TransactionFailed          `.index` and `.cause`: which operation failed and why
+ZkmsError
+├── InvalidArgument (ValueError)   what the caller gave cannot work; nothing was sent
+│   ├── InvalidTopic
+│   └── InvalidMessage             data that no codec can encode
+├── MessageTooLarge                a message, or its copies in one transaction, over ZooKeeper's limit
+├── NoSubscribers                  nobody would receive it; nothing was stored
+├── AlreadySubscribed / NotSubscribed
+├── AlreadyAcked
+├── CannotDecode                   a queue entry that is not ours, damaged, or of another type
+├── Timeout (TimeoutError)         not done in time
+├── Closed                         the bus or subscription was closed
+├── UsedAfterFork                  a bus crossed a fork(); connect in the child
+├── ProducerFenced                 another process took over this producer name
+├── NewerLayout                    the tree was written by a newer zkms
+└── StoreError                     ZooKeeper said no, or nothing
+    ├── ConnectionLost             no answer: `outcome_unknown` says whether it may have been carried out
+    │   └── SessionExpired
+    ├── Unauthorised
+    ├── NodeMissing / NodeExists / BadVersion / NotEmpty
+    ├── QuotaExceeded
+    └── TransactionFailed          `.index` and `.cause`: which operation failed and why
 """
 
 from __future__ import annotations

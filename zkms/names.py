@@ -24,7 +24,7 @@ def _fault(name: object) -> str | None:
         return "ZooKeeper gives '.' and '..' a meaning of their own"
     if "/" in name:
         return "it contains '/'"
-    # Cc control, Cs surrogate, Co private use, Cn unassigned: ZooKeeper refuses most of them, and people cannot see them.
+    # Control, surrogate, private and unassigned characters: ZooKeeper refuses most of them, and people cannot see them.
     bad = next((c for c in name if unicodedata.category(c) in ("Cc", "Cs", "Co", "Cn")), None)
     if bad is not None:
         return f"it contains {bad!a}"

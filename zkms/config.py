@@ -1,0 +1,124 @@
+"""One frozen object holds what connect() was given; nothing else reads settings, and no secret shows in its repr."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kazoo.hosts import collect_hosts
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+
+from zkms.codec import Codec, check_codec
+from zkms.errors import InvalidArgument
+from zkms.names import check_name, check_root, new_client_id
+
+DEFAULT_HOSTS = "127.0.0.1:2181"
+Auth = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sasl:
+    """SASL credentials; needs the package pure-sasl."""
+
+    mechanism: str = "DIGEST-MD5"
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    service: str = "zookeeper"
+    principal: str | None = None
+
+    def options(self) -> dict[str, str]:
+        """As kazoo takes them."""
+        given = {
+            "mechanism": self.mechanism,
+            "username": self.username,
+            "password": self.password,
+            "service": self.service,
+            "principal": self.principal,
+        }
+        return {key: value for key, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tls:
+    """How to speak TLS: `ca` to trust, `cert` and `key` to show; both the chain and the host name are checked."""
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    verify: bool = True
+    check_hostname: bool = True
+
+    def __post_init__(self) -> None:
+        for what, path in (("ca", self.ca), ("cert", self.cert), ("key", self.key)):
+            if path is not None and not Path(path).is_file():
+                raise InvalidArgument(f"tls: {what} file {path!r} does not exist")
+        if self.check_hostname and not self.verify:
+            raise InvalidArgument("tls: check_hostname needs verify; pass check_hostname=False as well")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What a bus runs with."""
+
+    hosts: str = DEFAULT_HOSTS
+    root: str = "/zkms"
+    client_id: str = field(default_factory=new_client_id)
+    producer: str | None = None
+    cleaner: bool = True
+    session_timeout: float = 10.0
+    connect_timeout: float = 15.0
+    request_timeout: float = 10.0
+    auth: tuple[Auth, ...] = field(default=(), repr=False)
+    sasl: Sasl | None = None
+    tls: Tls | None = None
+    acl: tuple[Any, ...] | None = None
+    codec: Codec | None = None
+
+    def __post_init__(self) -> None:
+        set_ = object.__setattr__  # the one way to normalise fields of a frozen dataclass
+        set_(self, "root", check_root(self.root))
+        set_(self, "client_id", check_name("client_id", self.client_id))
+        check_codec(self.codec)
+        if self.producer is not None:
+            check_name("producer", self.producer)
+        for what in ("session_timeout", "connect_timeout", "request_timeout"):
+            if not getattr(self, what) > 0:
+                raise InvalidArgument(f"{what} must be more than 0 seconds")
+        if not isinstance(self.hosts, str) or not self.hosts.strip():
+            raise InvalidArgument("hosts: give 'host:port,host:port'")
+        try:
+            collect_hosts(self.hosts)
+        except ValueError as error:
+            raise InvalidArgument(f"hosts {self.hosts!r}: {error}; give 'host:port,host:port'") from error
+        if self.sasl is not None and importlib.util.find_spec("puresasl") is None:
+            raise InvalidArgument("SASL needs the package pure-sasl: pip install pure-sasl")
+
+    @property
+    def effective_acl(self) -> Sequence[Any]:
+        """The ACL of every znode we create: the one given; else, with credentials, only for those who share them."""
+        if self.acl is not None:
+            return self.acl
+        return CREATOR_ALL_ACL if self.auth or self.sasl else OPEN_ACL_UNSAFE  # type: ignore[no-any-return]
+
+
+def parse_auth(auth: Auth | Sasl | Iterable[Auth | Sasl] | None) -> tuple[tuple[Auth, ...], Sasl | None]:
+    """Split what connect(auth=...) takes into digest-like pairs and SASL."""
+    if auth is None:
+        return (), None
+    if isinstance(auth, Sasl):
+        return (), auth
+    items = [auth] if isinstance(auth, tuple) and len(auth) == 2 and isinstance(auth[0], str) else list(auth)
+    pairs: list[Auth] = []
+    sasl: Sasl | None = None
+    for item in items:
+        if isinstance(item, Sasl):
+            sasl = item
+        elif isinstance(item, tuple) and len(item) == 2 and all(isinstance(part, str) for part in item):
+            pairs.append(item)
+        else:
+            raise InvalidArgument("auth: give ('digest', 'user:password'), zkms.Sasl(...), or a list of them")
+    return tuple(pairs), sasl

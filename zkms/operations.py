@@ -1,0 +1,68 @@
+"""The four writes of ZooKeeper that a transaction is made of, and how large a transaction gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+MAX_TRANSACTION = 512 * 1024
+"""Bytes of one request. The server drops the connection, and all in flight with it, past jute.maxbuffer (1 MiB)."""
+
+_PER_OPERATION = 96  # multi header, lengths, flags, and an ACL of usual size
+
+
+class Create(msgspec.Struct, frozen=True):
+    """Make a znode; ZooKeeper appends ten digits if `sequence`."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequence: bool = False
+
+    def __str__(self) -> str:
+        return f"create {self.path}"
+
+
+class SetData(msgspec.Struct, frozen=True):
+    """Write a znode's data, if it has `version` (-1: any)."""
+
+    path: str
+    data: bytes
+    version: int = -1
+
+    def __str__(self) -> str:
+        return f"set {self.path} at version {self.version}"
+
+
+class Delete(msgspec.Struct, frozen=True):
+    """Remove a znode, if it has `version` (-1: any)."""
+
+    path: str
+    version: int = -1
+
+    def __str__(self) -> str:
+        return f"delete {self.path}"
+
+
+class Check(msgspec.Struct, frozen=True):
+    """Do nothing, if the znode's data has `version`; else fail the transaction."""
+
+    path: str
+    version: int
+
+    def __str__(self) -> str:
+        return f"check {self.path} at version {self.version}"
+
+
+Operation = Create | SetData | Delete | Check
+
+
+def transaction_size(operations: Sequence[Operation]) -> int:
+    """Upper estimate of the request's bytes (paths are counted in UTF-8)."""
+    size = 64
+    for operation in operations:
+        size += _PER_OPERATION + len(operation.path.encode())
+        if isinstance(operation, (Create, SetData)):
+            size += len(operation.data)
+    return size

@@ -1,0 +1,438 @@
+"""The one seam to ZooKeeper: what is above it never sees kazoo.
+
+A session owns the connection and its liveness. Requests are pipelined and answered in order, each by a Future. Every
+request has a deadline: an answer that is overdue means a black hole, so the connection is dropped and kazoo connects
+elsewhere. A kazoo client whose connection thread died is replaced. When ZooKeeper has expired the session, a new one is
+opened and `generation` grows: whoever holds ephemerals compares it and registers again.
+
+Threads: kazoo's connection, completion and watch threads, which only enqueue or resolve Futures; and one of ours,
+`zkms-session`, which looks after deadlines and the dead client and never waits for ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+import socket
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.hosts import collect_hosts
+from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
+from kazoo.retry import KazooRetry
+
+from zkms.config import Config
+from zkms.errors import (
+    BadVersion,
+    Closed,
+    ConnectionLost,
+    StoreError,
+    Timeout,
+    TransactionFailed,
+    Unauthorised,
+    UsedAfterFork,
+    ZkmsError,
+    translate,
+)
+from zkms.operations import MAX_TRANSACTION, Create, Delete, Operation, SetData, transaction_size
+
+log = logging.getLogger("zkms.session")
+_kazoo_log = logging.getLogger("zkms.kazoo")
+_kazoo_log.setLevel(logging.WARNING)  # at DEBUG kazoo prints credentials and payloads
+
+T = TypeVar("T")
+Watch = Callable[[], None]
+
+
+class Stat(Protocol):
+    """What ZooKeeper knows of a znode besides its data."""
+
+    czxid: int
+    mzxid: int
+    ctime: int
+    mtime: int
+    version: int
+    ephemeralOwner: int  # noqa: N815 - ZooKeeper's own names
+    dataLength: int  # noqa: N815
+    numChildren: int  # noqa: N815
+
+
+class State(enum.Enum):
+    """What the session is to its users."""
+
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    """Cut off; the session may live on or expire."""
+    REFUSED = "refused"
+    """ZooKeeper does not accept our credentials."""
+    CLOSED = "closed"
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's threads, with the socket in reach so that a connection can be dropped from outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connection: socket.socket | None = None
+
+    def create_connection(self, *args: Any, **kwargs: Any) -> socket.socket:
+        self.connection = super().create_connection(*args, **kwargs)
+        return self.connection
+
+    def spawn(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> threading.Thread:
+        thread = threading.Thread(target=func, args=args, kwargs=kwargs, daemon=True, name="zkms-kazoo")
+        thread.start()
+        return thread
+
+    def drop(self) -> None:
+        """Make kazoo notice at once that its connection is of no use."""
+        connection = self.connection
+        if connection is not None:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError as error:
+                log.debug("connection was closed already: %s", error)
+
+
+class Session:
+    """One connection and session with ZooKeeper, kept alive until close()."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.generation = 0
+        """Grows by one with each new session: 1 is the first."""
+        self.state = State.CONNECTING
+        self.client_id: tuple[int, bytes] | None = None
+        self._listeners: list[Callable[[], None]] = []
+        self._changed = threading.Condition()
+        self._in_flight: deque[tuple[float, Future[Any]]] = deque()
+        self._in_flight_lock = threading.Lock()
+        self._reply_deadline = max(1.0, config.session_timeout * 2 / 3)
+        self._stop = threading.Event()
+        self._forked = False
+        _sessions.add(self)
+        self._client, self._handler = self._new_client(None)
+        self._keeper = threading.Thread(target=self._keep, name="zkms-session", daemon=True)
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Connect, or raise `ConnectionLost` or `Unauthorised` that says what was found at each host."""
+        self._client.start_async()
+        self._keeper.start()
+        try:
+            self._wait_connected(time.monotonic() + self.config.connect_timeout)
+        except (Timeout, ConnectionLost) as error:
+            self.close()
+            raise ConnectionLost(
+                f"no ZooKeeper answered within {self.config.connect_timeout:g} s: {diagnose(self.config.hosts)}",
+                outcome_unknown=False,
+            ) from error
+        except ZkmsError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the session: its ephemerals go at once. Safe to call again, and harmless in a forked child."""
+        if self._forked:
+            return
+        with self._changed:
+            if self.state is State.CLOSED:
+                return
+            self.state = State.CLOSED
+            self._changed.notify_all()
+        self._stop.set()
+        if self._keeper.is_alive() and self._keeper is not threading.current_thread():
+            self._keeper.join()
+        self._dispose(self._client)
+
+    def _new_client(self, client_id: tuple[int, bytes] | None) -> tuple[KazooClient, _Handler]:
+        config, handler = self.config, _Handler()
+        tls = config.tls
+        client = KazooClient(
+            hosts=config.hosts,
+            timeout=config.session_timeout,
+            client_id=client_id,
+            handler=handler,
+            default_acl=list(config.effective_acl),
+            auth_data=set(config.auth),
+            sasl_options=config.sasl.options() if config.sasl else None,
+            # Jittered and capped: after an outage everybody comes back soon, and not all at once.
+            connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_jitter=0.4, max_delay=2.0),
+            logger=_kazoo_log,
+            use_ssl=tls is not None,
+            ca=tls.ca if tls else None,
+            certfile=tls.cert if tls else None,
+            keyfile=tls.key if tls else None,
+            keyfile_password=tls.key_password if tls else None,
+            verify_certs=tls.verify if tls else True,
+            check_hostname=tls.check_hostname if tls else False,
+        )
+        client.add_listener(lambda state: self._on_state(client, state))
+        return client, handler
+
+    def _dispose(self, client: KazooClient) -> None:
+        try:
+            client.stop()
+            client.close()
+        except Exception:
+            log.warning("kazoo's client did not stop cleanly", exc_info=True)
+
+    def _on_state(self, client: KazooClient, state: str) -> None:
+        """On kazoo's connection thread: note it, tell the listeners, never block."""
+        with self._changed:
+            if client is not self._client or self.state is State.CLOSED:
+                return
+            if state == KazooState.CONNECTED:
+                previous, self.client_id = self.client_id, client.client_id
+                if previous is None or self.client_id is None or previous[0] != self.client_id[0]:
+                    self.generation += 1
+                self.state = State.CONNECTED
+            elif client.client_state == KeeperState.AUTH_FAILED:
+                self.state = State.REFUSED
+            else:
+                self.state = State.SUSPENDED
+            log.info("session %s (generation %d)", self.state.value, self.generation)
+            self._changed.notify_all()
+        for listener in self._listeners:
+            listener()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` at every change of `state` or `generation`, on kazoo's thread: it only enqueues."""
+        self._listeners.append(listener)
+
+    # -- deadlines and the dead client ---------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        tick = min(0.25, self._reply_deadline / 4)
+        while not self._stop.wait(tick):
+            if self._overdue():
+                log.warning("no answer for %.1f s: dropping the connection", self._reply_deadline)
+                self._handler.drop()
+            if self._client.client_state == KeeperState.CLOSED and self.state is not State.REFUSED:
+                self._revive()
+
+    def _overdue(self) -> bool:
+        """Whether an answer is. They come in order, so only the first unanswered request has to be looked at."""
+        with self._in_flight_lock:
+            waiting = self._in_flight
+            while waiting and waiting[0][1].done():
+                waiting.popleft()
+            if not waiting or time.monotonic() - waiting[0][0] <= self._reply_deadline:
+                return False
+            waiting.clear()
+            return True
+
+    def _revive(self) -> None:
+        """Replace a client whose connection thread died, taking over its session if that still lives."""
+        with self._changed:
+            dead, started = self._client, self.client_id is not None
+            if not started or self.state is State.CLOSED:
+                return
+            log.error("kazoo's connection thread died: replacing the client")
+            self._client, self._handler = self._new_client(self.client_id)
+            self.state = State.SUSPENDED
+        self._dispose(dead)
+        self._client.start_async()
+
+    # -- requests ------------------------------------------------------------------------------------------------
+
+    def get_async(self, path: str, watch: Watch | None = None) -> Future[tuple[bytes, Stat]]:
+        """A znode's data and stat. `watch` is called once, on a change or when the connection is lost."""
+        return self._send(path, lambda client: client.get_async(path, watch=_one_shot(watch)), _same)
+
+    def exists_async(self, path: str, watch: Watch | None = None) -> Future[Stat | None]:
+        """A znode's stat, or None."""
+        return self._send(path, lambda client: client.exists_async(path, watch=_one_shot(watch)), _same)
+
+    def children_async(self, path: str, watch: Watch | None = None) -> Future[tuple[list[str], Stat]]:
+        """The children's names and the parent's stat, from one moment."""
+        return self._send(
+            path, lambda client: client.get_children_async(path, watch=_one_shot(watch), include_data=True), _same
+        )
+
+    def multi_async(self, operations: Sequence[Operation]) -> Future[list[Any]]:
+        """All or none: a path for each create, a Stat for each set, True for the others; or `TransactionFailed`."""
+        size = transaction_size(operations)
+        if size > MAX_TRANSACTION:
+            raise StoreError(f"a transaction of {size:,} bytes is over the limit of {MAX_TRANSACTION:,}")
+
+        def call(client: KazooClient) -> Any:
+            transaction = client.transaction()
+            for operation in operations:
+                if isinstance(operation, Create):
+                    transaction.create(
+                        operation.path, operation.data, ephemeral=operation.ephemeral, sequence=operation.sequence
+                    )
+                elif isinstance(operation, SetData):
+                    transaction.set_data(operation.path, operation.data, operation.version)
+                elif isinstance(operation, Delete):
+                    transaction.delete(operation.path, operation.version)
+                else:
+                    transaction.check(operation.path, operation.version)
+            return transaction.commit_async()
+
+        return self._send(operations[0].path, call, lambda results: _checked(operations, results))
+
+    def _send(self, path: str, call: Callable[[KazooClient], Any], convert: Callable[[Any], T]) -> Future[T]:
+        future: Future[T] = Future()
+        if self._forked:
+            raise UsedAfterFork
+        if self.state is not State.CONNECTED:
+            # kazoo would queue it without a time-out, and block its callers when the queue is full.
+            future.set_exception(self._unsent(path))
+            return future
+        with self._in_flight_lock:
+            waiting = self._in_flight
+            while waiting and waiting[0][1].done():
+                waiting.popleft()
+            waiting.append((time.monotonic(), future))
+
+        def done(reply: Any) -> None:
+            if reply.exception is not None:
+                future.set_exception(translate(reply.exception, path))
+                return
+            try:
+                future.set_result(convert(reply.value))
+            except ZkmsError as error:
+                future.set_exception(error)
+
+        call(self._client).rawlink(done)
+        return future
+
+    def _unsent(self, path: str | None) -> ZkmsError:
+        if self.state is State.CLOSED:
+            return Closed("the bus is closed")
+        if self.state is State.REFUSED:
+            return Unauthorised("ZooKeeper did not accept the credentials given as auth=")
+        return ConnectionLost("not connected to ZooKeeper", path=path, outcome_unknown=False)
+
+    # -- the same, waiting ---------------------------------------------------------------------------------------
+
+    def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        """`get_async`, tried again over reconnects until the request time-out."""
+        return self._read(lambda: self.get_async(path, watch))
+
+    def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        """`exists_async`, tried again over reconnects until the request time-out."""
+        return self._read(lambda: self.exists_async(path, watch))
+
+    def children(self, path: str, watch: Watch | None = None) -> tuple[list[str], Stat]:
+        """`children_async`, tried again over reconnects until the request time-out."""
+        return self._read(lambda: self.children_async(path, watch))
+
+    def multi(self, operations: Sequence[Operation], *, deadline: float | None = None) -> list[Any]:
+        """`multi_async`, waited for. Sent once: after a `ConnectionLost` with `outcome_unknown` the caller decides."""
+        deadline = time.monotonic() + self.config.request_timeout if deadline is None else deadline
+        while True:
+            self._wait_connected(deadline)
+            try:
+                return self._result(self.multi_async(operations), deadline)
+            except ConnectionLost as error:
+                if error.outcome_unknown:
+                    raise
+
+    def _read(self, send: Callable[[], Future[T]]) -> T:
+        deadline = time.monotonic() + self.config.request_timeout
+        while True:
+            self._wait_connected(deadline)
+            try:
+                return self._result(send(), deadline)
+            except ConnectionLost:
+                if time.monotonic() >= deadline or self._stop.wait(0.02):  # until kazoo has told us of its state
+                    raise
+
+    def _result(self, future: Future[T], deadline: float) -> T:
+        try:
+            return future.result(max(0.0, deadline - time.monotonic()))
+        except TimeoutError as error:
+            if future.done():  # the request itself ended with a time-out of ours
+                raise
+            raise ConnectionLost(f"no answer within {self.config.request_timeout:g} s") from error
+
+    def wait_connected(self, timeout: float) -> None:
+        """Return when requests can be sent, or raise `Timeout`, `Closed` or `Unauthorised`."""
+        self._wait_connected(time.monotonic() + timeout)
+
+    def _wait_connected(self, deadline: float) -> None:
+        if self._forked:
+            raise UsedAfterFork
+        with self._changed:
+            while (state := self.state) is not State.CONNECTED:
+                if state in (State.CLOSED, State.REFUSED):
+                    raise self._unsent(None)
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise ConnectionLost(
+                        f"not connected to ZooKeeper at {self.config.hosts} in time", outcome_unknown=False
+                    )
+                self._changed.wait(left)
+
+
+def _same(value: T) -> T:
+    return value
+
+
+def _one_shot(watch: Watch | None) -> Callable[[WatchedEvent], None] | None:
+    return None if watch is None else lambda _event: watch()
+
+
+def _checked(operations: Sequence[Operation], results: list[Any]) -> list[Any]:
+    """A failed transaction comes back as a list of exceptions: find the one that is the cause."""
+    for index, result in enumerate(results):
+        if isinstance(result, Exception) and type(result).__name__ not in ("RolledBackError", "RuntimeInconsistency"):
+            cause = translate(result, operations[index].path)
+            if not isinstance(cause, StoreError):
+                cause = StoreError(str(cause))
+            raise TransactionFailed(index, cause, operations[index])
+    return results
+
+
+def failed_with(error: BaseException, kind: type[StoreError] = BadVersion, *, path: str | None = None) -> bool:
+    """Whether a transaction was refused because of `kind` (at `path`, if given)."""
+    return (
+        isinstance(error, TransactionFailed)
+        and isinstance(error.cause, kind)
+        and (path is None or error.operation.path == path)
+    )
+
+
+def diagnose(hosts: str) -> str:
+    """What is found at each host, in a few words, for the error of a connect() that failed."""
+    found = []
+    for host, port in collect_hosts(hosts)[0]:
+        where = f"{host}:{port}"
+        try:
+            with socket.create_connection((host, port), timeout=1.0) as probe:
+                probe.settimeout(1.0)
+                probe.sendall(b"srvr")
+                reply = probe.recv(64)
+            speaks = reply.startswith((b"Zookeeper", b"This ZooKeeper", b"srvr is not"))
+            found.append(f"{where} is a ZooKeeper that does not serve now" if speaks else f"{where} is no ZooKeeper")
+        except TimeoutError:
+            found.append(f"{where} accepts connections but does not answer")
+        except socket.gaierror:
+            found.append(f"{where}: no such host")
+        except OSError as error:
+            found.append(f"{where}: {error.strerror or error}")
+    return "; ".join(found)
+
+
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _mark_forked() -> None:
+    for session in _sessions:
+        session._forked = True
+
+
+os.register_at_fork(after_in_child=_mark_forked)
