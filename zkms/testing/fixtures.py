@@ -61,7 +61,7 @@ def zookeeper_kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def docker_needed() -> None:
     """Skip the test with the reason where Docker does not answer; under CI=true that is a failure."""
-    from zkms.testing.container import docker_answers
+    from zkms.testing.daemon import docker_answers
 
     if reason := docker_answers():
         if os.environ.get("CI") == "true":
