@@ -1,5 +1,89 @@
-"""Notifications between the nodes of a service, on the ZooKeeper it already runs."""
+"""zkms: notifications between the nodes of a service, on the ZooKeeper it already runs.
 
+    import zkms
+
+    with zkms.connect("127.0.0.1:2181") as bus:
+        sub = bus.subscribe("users", lambda message: print("drop", message.data))
+        bus.publish("users", {"id": 42}).wait(2.0)
+
+`zkms.bus` lists the files in the order of a message's life.
+"""
+
+from zkms.bus import Bus, connect
+from zkms.codec import Codec
+from zkms.config import Sasl, Tls
+from zkms.discovery import ClientInfo, QueueInfo, SubscriptionInfo, TopicInfo
+from zkms.errors import (
+    AlreadyAcked,
+    AlreadySubscribed,
+    BadVersion,
+    CannotDecode,
+    Closed,
+    ConnectionLost,
+    InvalidArgument,
+    InvalidMessage,
+    InvalidTopic,
+    MessageTooLarge,
+    NewerLayout,
+    NodeExists,
+    NodeMissing,
+    NoSubscribers,
+    NotEmpty,
+    NotSubscribed,
+    ProducerFenced,
+    QuotaExceeded,
+    SessionExpired,
+    StoreError,
+    Timeout,
+    TransactionFailed,
+    Unauthorised,
+    UsedAfterFork,
+    ZkmsError,
+)
+from zkms.inbox import Gap
+from zkms.message import Message
+from zkms.receipt import Receipt
+from zkms.subscription import Subscription
 from zkms.version import __version__
 
-__all__ = ["__version__"]
+__all__ = [
+    "AlreadyAcked",
+    "AlreadySubscribed",
+    "BadVersion",
+    "Bus",
+    "CannotDecode",
+    "ClientInfo",
+    "Closed",
+    "Codec",
+    "ConnectionLost",
+    "Gap",
+    "InvalidArgument",
+    "InvalidMessage",
+    "InvalidTopic",
+    "Message",
+    "MessageTooLarge",
+    "NewerLayout",
+    "NoSubscribers",
+    "NodeExists",
+    "NodeMissing",
+    "NotEmpty",
+    "NotSubscribed",
+    "ProducerFenced",
+    "QueueInfo",
+    "QuotaExceeded",
+    "Receipt",
+    "Sasl",
+    "SessionExpired",
+    "StoreError",
+    "Subscription",
+    "SubscriptionInfo",
+    "Timeout",
+    "Tls",
+    "TopicInfo",
+    "TransactionFailed",
+    "Unauthorised",
+    "UsedAfterFork",
+    "ZkmsError",
+    "__version__",
+    "connect",
+]

@@ -60,6 +60,7 @@ class Stat(Protocol):
     ctime: int
     mtime: int
     version: int
+    cversion: int
     ephemeralOwner: int  # noqa: N815 - ZooKeeper's own names
     dataLength: int  # noqa: N815
     numChildren: int  # noqa: N815
@@ -284,9 +285,8 @@ class Session:
         return self._send(operations[0].path, call, lambda results: _checked(operations, results))
 
     def _send(self, path: str, call: Callable[[KazooClient], Any], convert: Callable[[Any], T]) -> Future[T]:
+        self.check_process()
         future: Future[T] = Future()
-        if self._forked:
-            raise UsedAfterFork
         if self.state is not State.CONNECTED:
             # kazoo would queue it without a time-out, and block its callers when the queue is full.
             future.set_exception(self._unsent(path))
@@ -359,13 +359,17 @@ class Session:
                 raise
             raise ConnectionLost(f"no answer within {self.config.request_timeout:g} s") from error
 
+    def check_process(self) -> None:
+        """Raise `UsedAfterFork` in a child process: its locks and threads are those of the parent."""
+        if self._forked:
+            raise UsedAfterFork
+
     def wait_connected(self, timeout: float) -> None:
         """Return when requests can be sent, or raise `Timeout`, `Closed` or `Unauthorised`."""
         self._wait_connected(time.monotonic() + timeout)
 
     def _wait_connected(self, deadline: float) -> None:
-        if self._forked:
-            raise UsedAfterFork
+        self.check_process()
         with self._changed:
             while (state := self.state) is not State.CONNECTED:
                 if state in (State.CLOSED, State.REFUSED):

@@ -7,6 +7,7 @@
       subscribers/TOPIC/SUBSCRIPTION!   persistent flag: the queue is over its limit, publishers skip it
       messages/SUBSCRIPTION/TOPIC       the queue; its data is a `QueueState`
       messages/SUBSCRIPTION/TOPIC/ENTRY sequential persistent: a frame of 1..n messages, or a gap
+      dead/SUBSCRIPTION/TOPIC/ENTRY     what was found in a queue and is not ours: set aside, byte by byte
       producers/ID                      `ProducerState`: last sequence number, for exactly-once publish
       cleaner/CANDIDATE                 ephemeral sequential: who stands for election; the lowest leads
 
@@ -23,7 +24,7 @@ import msgspec
 
 LAYOUT = 1
 FULL_MARK = "!"
-_ENTRY = re.compile(r"([fg])\.(\d{1,9})\.(\d{1,9})\.(-?\d{10,11})")
+_ENTRY = re.compile(r"([fg])\.(\d{1,9})\.(\d{1,9})\.(\d{10})")
 
 
 class Tree(msgspec.Struct, frozen=True):
@@ -47,6 +48,11 @@ class Tree(msgspec.Struct, frozen=True):
         return f"{self.root}/messages"
 
     @property
+    def dead(self) -> str:
+        """Parent of what was set aside."""
+        return f"{self.root}/dead"
+
+    @property
     def producers(self) -> str:
         """Parent of the producers' sequence numbers."""
         return f"{self.root}/producers"
@@ -59,7 +65,7 @@ class Tree(msgspec.Struct, frozen=True):
     @property
     def skeleton(self) -> tuple[str, ...]:
         """What exists in every zkms tree, in the order of creation."""
-        return (self.clients, self.subscribers, self.messages, self.producers, self.cleaner)
+        return (self.clients, self.subscribers, self.messages, self.dead, self.producers, self.cleaner)
 
     def client(self, client: str) -> str:
         """One connected process."""
@@ -85,6 +91,10 @@ class Tree(msgspec.Struct, frozen=True):
         """A subscription's queue for one topic."""
         return f"{self.messages}/{subscription}/{topic}"
 
+    def dead_queue(self, subscription: str, topic: str) -> str:
+        """What was set aside from a subscription's queue."""
+        return f"{self.dead}/{subscription}/{topic}"
+
     def producer(self, producer: str) -> str:
         """A producer's last sequence number."""
         return f"{self.producers}/{producer}"
@@ -95,7 +105,7 @@ class Entry(NamedTuple):
 
     sequence: int
     name: str
-    count: int = 0
+    messages: int = 0
     size: int = 0
     gap: bool = False
     foreign: bool = False
@@ -107,13 +117,12 @@ def entry_prefix(count: int, size: int, *, gap: bool = False) -> str:
 
 
 def parse_entry(name: str) -> Entry:
-    """What an entry's name says; a name that zkms did not make is `foreign`, with the sequence if it ends in one."""
+    """What an entry's name says; a name that zkms did not make is `foreign`."""
     match = _ENTRY.fullmatch(name)
-    if match:
-        kind, count, size, sequence = match.groups()
-        return Entry(int(sequence), name, int(count), int(size), gap=kind == "g")
-    tail = name[-10:]
-    return Entry(int(tail) if len(tail) == 10 and tail.isascii() and tail.isdigit() else -1, name, foreign=True)
+    if match is None:
+        return Entry(-1, name, foreign=True)
+    kind, count, size, sequence = match.groups()
+    return Entry(int(sequence), name, int(count), int(size), gap=kind == "g")
 
 
 class Registration(msgspec.Struct, frozen=True, tag_field="zkms", tag="registration", omit_defaults=True):
@@ -135,6 +144,14 @@ class QueueState(msgspec.Struct, frozen=True, tag_field="zkms", tag="queue", omi
     gone: str = ""
     dropped: int = -1
     reason: str = ""
+
+
+class GapRecord(msgspec.Struct, frozen=True, tag_field="zkms", tag="gap"):
+    """The data of a gap entry: from here on something may have been missed, and why."""
+
+    reason: str
+    full: bool = False
+    """Whether the queue is flagged as full, so that its reader has to clear the flag."""
 
 
 class ProducerState(msgspec.Struct, frozen=True, tag_field="zkms", tag="producer"):
@@ -159,7 +176,7 @@ class Layout(msgspec.Struct, frozen=True, tag_field="zkms", tag="root"):
     layout: int
 
 
-Record = Registration | QueueState | ProducerState | ClientState | Layout
+Record = Registration | QueueState | GapRecord | ProducerState | ClientState | Layout
 R = TypeVar("R", bound=Record)
 _encoder = msgspec.json.Encoder()
 

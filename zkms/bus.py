@@ -1,0 +1,432 @@
+"""The bus: what zkms.connect() returns, and where the parts meet.
+
+A message's life, file by file: bus -> codec -> frame -> publisher (membership, limits, producer) -> a queue znode
+(tree) -> reader -> inbox -> subscription -> handover -> acks -> receipt. `session` is the one way to ZooKeeper for all
+of them, `registrar` keeps this process and its subscriptions registered, `purge` removes what is left behind.
+
+Threads: kazoo's own, which only enqueue; zkms-session (deadlines), zkms-reader (reading and acking, never waits),
+zkms-publisher (recovery), zkms-registrar (expiry), zkms-cleaner (if it stands for election), and one zkms-deliver-TOPIC
+for each subscription with a handler: user code runs there and nowhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from zkms import frame as frames
+from zkms.acks import Acks
+from zkms.codec import Codec, check_codec, pack
+from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, parse_auth
+from zkms.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionInfo, TopicInfo
+from zkms.errors import (
+    AlreadySubscribed,
+    Closed,
+    ConnectionLost,
+    InvalidArgument,
+    InvalidMessage,
+    NewerLayout,
+    NodeExists,
+    NodeMissing,
+    StoreError,
+    TransactionFailed,
+    ZkmsError,
+)
+from zkms.frame import Packed
+from zkms.limits import MAX_PER_FRAME
+from zkms.loop import Loop
+from zkms.membership import Membership
+from zkms.names import check_topic
+from zkms.operations import MAX_TRANSACTION, Create, SetData
+from zkms.producer import Producer
+from zkms.publisher import Publisher, total
+from zkms.receipt import Receipt
+from zkms.registrar import Registrar
+from zkms.session import Session, State, failed_with
+from zkms.subscription import AckMode, Handler, OnError, OnGap, Subscription
+from zkms.tree import LAYOUT, Layout, Tree, decode, encode
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from zkms_cleaner import Cleaner
+
+log = logging.getLogger("zkms")
+DEFAULT_LIMIT = 100_000
+IfNobody = Literal["raise", "drop"]
+
+
+def connect(
+    hosts: str = DEFAULT_HOSTS,
+    root: str = "/zkms",
+    *,
+    producer: str | None = None,
+    cleaner: bool = True,
+    auth: Auth | Sasl | Iterable[Auth | Sasl] | None = None,
+    tls: Tls | None = None,
+    acl: Iterable[Any] | None = None,
+    codec: Codec | None = None,
+    client_id: str | None = None,
+    session_timeout: float = 10.0,
+    connect_timeout: float = 15.0,
+    request_timeout: float = 10.0,
+) -> Bus:
+    """Connect to ZooKeeper and return a bus; use it in a `with` block, or close() it.
+
+    `producer` names the producer, so that its message numbers go on after a restart. `cleaner=False` keeps this process
+    out of the cleaner's election. With `auth`, znodes are open to those with the same credentials only; `acl` (kazoo's
+    ACL objects) says otherwise. A request that ZooKeeper does not answer within `request_timeout` raises.
+    """
+    pairs, sasl = parse_auth(auth)
+    given = {} if client_id is None else {"client_id": client_id}
+    config = Config(
+        hosts=hosts,
+        root=root,
+        producer=producer,
+        cleaner=cleaner,
+        auth=pairs,
+        sasl=sasl,
+        tls=tls,
+        acl=None if acl is None else tuple(acl),
+        codec=codec,
+        session_timeout=session_timeout,
+        connect_timeout=connect_timeout,
+        request_timeout=request_timeout,
+        **given,
+    )
+    bus = Bus(config)
+    bus.open()
+    return bus
+
+
+class Bus:
+    """A connection to the topics below one root. Thread-safe."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.client_id = config.client_id
+        self.tree = Tree(config.root)
+        self.session = Session(config)
+        self.loop = Loop("zkms-reader")
+        self.acks = Acks(self.session, self.loop)
+        self.registrar = Registrar(self.session, self.tree, config.client_id)
+        self._membership = Membership(self.session, self.tree)
+        self._publisher = Publisher(
+            self.session,
+            self.tree,
+            self._membership,
+            Producer(self.session, self.tree, config.producer or config.client_id, config.client_id),
+        )
+        self._discovery = Discovery(self.session, self.tree)
+        self._subscriptions: dict[str, Subscription] = {}
+        self._cleaner: Cleaner | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Bus {self.client_id} on {self.config.hosts}{self.config.root} ({self.session.state.value})>"
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Connect, make the tree if it is not there, and show up as a client."""
+        try:
+            self.session.start()
+            ensure_tree(self.session, self.tree)
+            self.session.listen(lambda: self.loop.post(self._session_changed))
+            self.registrar.start()
+            if self.config.cleaner:
+                from zkms_cleaner import Cleaner
+
+                self._cleaner = Cleaner(self.session, self.tree, self.client_id)
+                self._cleaner.start()
+        except BaseException:
+            self.close(timeout=0.0)
+            raise
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Finish what is in hand, unsubscribe, and end the session. Safe to call again.
+
+        In this order: publishes in flight, subscriptions (no new messages, handlers finish, acks are sent, queues are
+        removed), the cleaner's candidacy, the session with its ephemerals, the reader loop.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self.session.check_process()
+        except ZkmsError:
+            return  # a forked child has nothing to close: all of it is the parent's
+        self._publisher.close(timeout)
+        for subscription in list(self._subscriptions.values()):
+            try:
+                subscription.unsubscribe(timeout)
+            except ZkmsError as error:
+                log.warning("%r is left to the cleaner: %s", subscription, error)
+        self.registrar.close()
+        if self._cleaner is not None:
+            self._cleaner.close()
+        self.session.close()
+        self.loop.close()
+
+    def __enter__(self) -> Bus:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _session_changed(self) -> None:
+        if self.session.state is State.CONNECTED:
+            for subscription in list(self._subscriptions.values()):
+                subscription.reconnected()
+            self.acks.flush()
+
+    def _check_open(self) -> None:
+        self.session.check_process()
+        if self._closed:
+            raise Closed("the bus is closed")
+
+    # -- publish -------------------------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        id: str | None = None,
+        to_self: bool = True,
+        if_nobody: IfNobody = "raise",
+        codec: Codec | None = None,
+        timeout: float | None = None,
+    ) -> Receipt:
+        """Store a message in the queue of every subscription of the topic, or of none; return when it is stored.
+
+        Raises `NoSubscribers` unless `if_nobody="drop"`, `MessageTooLarge`, `InvalidMessage`, or `ConnectionLost`,
+        whose `outcome_unknown` says whether it may have been stored all the same.
+        """
+        packed = self._pack(topic, data, key, headers, id, codec)
+        deadline = time.monotonic() + (self.config.request_timeout if timeout is None else timeout)
+        return _result(self._send(topic, [packed], to_self, if_nobody, deadline), deadline)
+
+    def publish_many(
+        self,
+        topic: str,
+        messages: Iterable[Any],
+        *,
+        key: Callable[[Any], str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        to_self: bool = True,
+        if_nobody: IfNobody = "raise",
+        codec: Codec | None = None,
+        timeout: float | None = None,
+    ) -> list[Receipt]:
+        """Publish many messages the fast way: packed into frames, several in flight. One receipt a message, in order.
+
+        Messages that travelled together share a receipt. `key` computes a message's key from its data. `timeout` is for
+        each frame. If one fails, no more are sent; the error says in its notes how many were stored.
+        """
+        allowed = self.config.request_timeout if timeout is None else timeout
+        futures: list[Future[Receipt]] = []
+        frame: list[Packed] = []
+        size = 0
+        given = 0
+        deadline = time.monotonic() + allowed
+        try:
+            largest, most = self._frame_budget(topic)
+            for data in messages:
+                given += 1
+                packed = self._pack(topic, data, key(data) if key else None, headers, None, codec)
+                added = frames.size_of(packed)
+                if frame and (size + added > largest or len(frame) >= most):
+                    deadline = time.monotonic() + allowed
+                    futures.append(self._send(topic, frame, to_self, if_nobody, deadline))
+                    frame, size = [], 0
+                    largest, most = self._frame_budget(topic)
+                    if futures[0].done():
+                        futures[0].result()
+                frame.append(packed)
+                size += added
+            if frame:
+                deadline = time.monotonic() + allowed
+                futures.append(self._send(topic, frame, to_self, if_nobody, deadline))
+            receipts = [_result(future, deadline) for future in futures]
+        except ZkmsError as error:
+            for future in futures:
+                try:
+                    _result(future, deadline)
+                except ZkmsError as other:
+                    log.debug("another frame of the same call failed: %s", other)
+            error.add_note(f"{total(futures)} of the {given} messages taken were stored")
+            raise
+        return [receipt for receipt in receipts for _ in range(receipt.count)]
+
+    def _frame_budget(self, topic: str) -> tuple[int, int]:
+        """Bytes and messages for one frame: half of what fits now, so that it still fits when more subscribe."""
+        members = self._membership.get(check_topic(topic)).members
+        limits = [member.registration.limit for member in members]
+        return MAX_TRANSACTION // 2 // max(1, len(members)), min([MAX_PER_FRAME, *limits])
+
+    def _send(
+        self, topic: str, packed: list[Packed], to_self: bool, if_nobody: IfNobody, deadline: float
+    ) -> Future[Receipt]:
+        if if_nobody not in ("raise", "drop"):
+            raise InvalidArgument(f"if_nobody is 'raise' or 'drop', not {if_nobody!r}")
+        mine = None if to_self else self._subscriptions.get(topic)
+        return self._publisher.send(
+            topic, packed, without=mine.id if mine else None, drop=if_nobody == "drop", deadline=deadline
+        )
+
+    def _pack(
+        self,
+        topic: str,
+        data: Any,
+        key: str | None,
+        headers: Mapping[str, str] | None,
+        id: str | None,
+        codec: Codec | None,
+    ) -> Packed:
+        self._check_open()
+        check_topic(topic)
+        for what, value in (("key", key), ("id", id)):
+            if value is not None and not _is_text(value):
+                raise InvalidMessage(f"{what} must be a str that UTF-8 can hold, not {value!r:.60}")
+        if headers is not None and not all(_is_text(k) and _is_text(v) for k, v in headers.items()):
+            raise InvalidMessage("headers: names and values must be str that UTF-8 can hold")
+        encoding, raw = pack(data, check_codec(codec) or self.config.codec)
+        return Packed(encoding, raw, key, dict(headers) if headers else None, id)
+
+    # -- subscribe -----------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topic: str,
+        handler: Handler | None = None,
+        *,
+        ack: AckMode = "auto",
+        type: Any = None,
+        codec: Codec | None = None,
+        limit: int = DEFAULT_LIMIT,
+        prefetch: int = 1000,
+        on_gap: OnGap | None = None,
+        on_error: OnError | None = None,
+    ) -> Subscription:
+        """Receive all that is published to the topic from now on; when this returns, nothing is missed any more.
+
+        With `handler`, it is called for each message on a thread of the subscription's own; without, use get(), fetch()
+        or iterate. `type` decodes into and validates against a type (msgspec Struct, dataclass, ...). `on_gap(gap)` is
+        called where messages may have been missed: the session expired, or more than `limit` were waiting.
+        `on_error(error, message)` hears of handlers that raised and of what could not be decoded (`message` is None
+        then). `ack="manual"` leaves the acknowledgement to message.ack().
+        """
+        self._check_open()
+        check_topic(topic)
+        if handler is not None and not callable(handler):
+            raise InvalidArgument(f"handler must be callable, not {handler!r:.60}")
+        if ack not in ("auto", "manual"):
+            raise InvalidArgument(f"ack is 'auto' or 'manual', not {ack!r}")
+        for what, value in (("limit", limit), ("prefetch", prefetch)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InvalidArgument(f"{what} must be a whole number of at least 1, not {value!r}")
+        if topic in self._subscriptions:
+            raise AlreadySubscribed(topic)
+        subscription = Subscription(
+            self,
+            topic,
+            handler,
+            id=self.client_id,
+            limit=limit,
+            prefetch=prefetch,
+            ack=ack,
+            type=type,
+            codec=check_codec(codec) or self.config.codec,
+            on_gap=on_gap,
+            on_error=on_error,
+        )
+        if self._subscriptions.setdefault(topic, subscription) is not subscription:
+            raise AlreadySubscribed(topic)
+        try:
+            self.registrar.subscribe(subscription)
+        except BaseException:
+            del self._subscriptions[topic]
+            raise
+        subscription.start()
+        return subscription
+
+    def unsubscribed(self, subscription: Subscription) -> None:
+        """A subscription was given up: remove its registration and queue."""
+        try:
+            self.registrar.unsubscribe(subscription)
+        finally:
+            self._subscriptions.pop(subscription.topic, None)
+
+    # -- discovery -----------------------------------------------------------------------------------------------
+
+    def topics(self) -> list[TopicInfo]:
+        """All topics, with how many subscribe to each."""
+        return self._discovery.topics()
+
+    def subscriptions(self, topic: str) -> list[SubscriptionInfo]:
+        """Who subscribes to a topic."""
+        return self._discovery.subscriptions(check_topic(topic))
+
+    def queues(self) -> list[QueueInfo]:
+        """All queues, with how many entries wait in each."""
+        return self._discovery.queues()
+
+    def clients(self) -> list[ClientInfo]:
+        """The processes that are connected."""
+        return self._discovery.clients()
+
+
+def ensure_tree(session: Session, tree: Tree) -> None:
+    """Make the root and what stands below it in every tree; refuse one that is newer than we are, or not ours."""
+    try:
+        data, _ = session.get(tree.root)
+    except NodeMissing:
+        data = b""
+    if data:
+        try:
+            layout = decode(data, Layout).layout
+        except msgspec.MsgspecError as error:
+            raise StoreError("holds another program's data: choose another root", path=tree.root) from error
+        if layout > LAYOUT:
+            raise NewerLayout(tree.root, layout, LAYOUT)
+        return
+    levels = tree.root.split("/")[1:]
+    parents = ["/" + "/".join(levels[:depth]) for depth in range(1, len(levels) + 1)]
+    for path in (*parents, *tree.skeleton):
+        try:
+            if session.exists(path) is None:
+                session.multi([Create(path)])
+        except TransactionFailed as error:
+            if not failed_with(error, NodeExists):
+                raise error.cause from error
+    session.multi([SetData(tree.root, encode(Layout(LAYOUT)))])
+
+
+def _is_text(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _result(future: Future[Receipt], deadline: float) -> Receipt:
+    try:
+        return future.result(max(0.0, deadline - time.monotonic()))
+    except TimeoutError as error:
+        if not future.done():
+            future.cancel()  # recovery will not send it again
+            raise ConnectionLost("ZooKeeper did not answer in time") from error
+        return future.result()

@@ -1,0 +1,92 @@
+"""The bounded buffer between the reader and whoever takes a subscription's messages."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from zkms.tree import Entry
+
+MAX_BYTES = 8 * 1024 * 1024
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """An entry, its path and its data."""
+
+    entry: Entry
+    path: str
+    raw: bytes
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Something may have been missed at this place of the stream; `reason` says why."""
+
+    topic: str
+    subscription: str
+    reason: str
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """A gap that the reader noticed; those that are entries of the queue come as such."""
+
+    gap: Gap
+
+
+Item = Fetched | Marker
+
+
+class Inbox:
+    """First in, first out; `drained` is called when there is room again."""
+
+    def __init__(self, prefetch: int, drained: Callable[[], None]) -> None:
+        self._prefetch = prefetch
+        self._drained = drained
+        self._items: deque[Item] = deque()
+        self._messages = 0
+        self._bytes = 0
+        self._ready = threading.Condition()
+        self._closed = False
+
+    def room(self, messages: int, size: int) -> bool:
+        """Whether so much more may be fetched, on top of what is here."""
+        with self._ready:
+            return self._messages + messages < self._prefetch and self._bytes + size < MAX_BYTES
+
+    def put(self, item: Item) -> None:
+        """Hand an item over; never blocks, as the reader asks for `room` before it fetches."""
+        with self._ready:
+            self._items.append(item)
+            if isinstance(item, Fetched):
+                self._messages += item.entry.messages
+                self._bytes += len(item.raw)
+            self._ready.notify()
+
+    def take(self, timeout: float | None) -> Item | None:
+        """The next item; None after `timeout` seconds without one, or when closed and empty."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._ready:
+            while not self._items:
+                left = None if deadline is None else deadline - time.monotonic()
+                if self._closed or (left is not None and left <= 0):
+                    return None
+                self._ready.wait(left)
+            item = self._items.popleft()
+            if isinstance(item, Fetched):
+                self._messages -= item.entry.messages
+                self._bytes -= len(item.raw)
+            roomy = self._messages <= self._prefetch // 2
+        if roomy:
+            self._drained()
+        return item
+
+    def close(self, *, discard: bool) -> None:
+        """Wake whoever waits; what is left can still be taken unless `discard`."""
+        with self._ready:
+            self._closed = True
+            if discard:
+                self._items.clear()
+            self._ready.notify_all()

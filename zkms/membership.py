@@ -1,0 +1,99 @@
+"""Who subscribes to a topic, and at which epoch: one getChildren reply, kept until its watch fires.
+
+A snapshot may be stale at any moment. That is safe, because a publish carries the snapshot's epoch into its transaction
+and is refused if a subscription came or went meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+
+import msgspec
+
+from zkms.errors import NodeMissing, Unauthorised
+from zkms.session import Session
+from zkms.tree import FULL_MARK, Registration, Tree, decode
+
+log = logging.getLogger("zkms.membership")
+MAX_TOPICS = 10_000
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One subscription of a topic; `full` ones are over their limit and skipped by publishers."""
+
+    subscription: str
+    registration: Registration
+    full: bool = False
+
+
+class Members(msgspec.Struct):
+    """A topic's subscriptions at `epoch`, which is -1 for a topic that nobody ever subscribed to."""
+
+    epoch: int
+    members: tuple[Member, ...] = ()
+    stale: bool = False
+
+
+class Membership:
+    """Snapshots by topic, at most `MAX_TOPICS` of them. Thread-safe."""
+
+    def __init__(self, session: Session, tree: Tree) -> None:
+        self._session = session
+        self._tree = tree
+        self._known: OrderedDict[str, Members] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, topic: str) -> Members:
+        """The newest snapshot at hand, read if there is none."""
+        with self._lock:
+            known = self._known.get(topic)
+            if known is not None and not known.stale:
+                self._known.move_to_end(topic)
+                return known
+        return self.refresh(topic)
+
+    def forget(self, topic: str) -> None:
+        """The snapshot was refused: read again next time."""
+        with self._lock:
+            self._known.pop(topic, None)
+
+    def refresh(self, topic: str) -> Members:
+        """Read the topic's subscriptions now."""
+        snapshot = Members(-1)
+
+        def expire() -> None:
+            snapshot.stale = True
+
+        try:
+            names, stat = self._session.children(self._tree.topic(topic), expire)
+        except NodeMissing:
+            return snapshot
+        snapshot.epoch = stat.version
+        snapshot.members = self._read(topic, names)
+        with self._lock:
+            self._known[topic] = snapshot
+            self._known.move_to_end(topic)
+            while len(self._known) > MAX_TOPICS:
+                self._known.popitem(last=False)
+        return snapshot
+
+    def _read(self, topic: str, names: list[str]) -> tuple[Member, ...]:
+        flagged = {name.removesuffix(FULL_MARK) for name in names if name.endswith(FULL_MARK)}
+        wanted = sorted(name for name in names if not name.endswith(FULL_MARK))
+        with self._lock:
+            before = self._known.get(topic)
+        # A registration never changes, so only those that are new have to be read.
+        registrations = {m.subscription: m.registration for m in before.members} if before else {}
+        paths = {name: self._tree.registration(topic, name) for name in wanted if name not in registrations}
+        replies = {name: self._session.get_async(path) for name, path in paths.items()}
+        for name, reply in replies.items():
+            try:
+                data, _ = reply.result(self._session.config.request_timeout)
+                registrations[name] = decode(data, Registration)
+            except NodeMissing:
+                continue  # left between the two reads; the epoch tells
+            except (msgspec.MsgspecError, Unauthorised) as error:
+                log.warning("%s is not a registration of ours, ignored: %s", paths[name], error)
+        return tuple(Member(n, registrations[n], n in flagged) for n in wanted if n in registrations)

@@ -1,0 +1,65 @@
+"""A producer's znode: the number of its last stored message, and the fence that makes the past certain."""
+
+from __future__ import annotations
+
+import msgspec
+
+from zkms.errors import BadVersion, NodeExists, NodeMissing, ProducerFenced, StoreError, TransactionFailed
+from zkms.operations import Create, SetData
+from zkms.session import Session, failed_with
+from zkms.tree import ProducerState, Tree, decode, encode
+
+
+class Producer:
+    """Numbers messages; used under the publisher's lock only."""
+
+    def __init__(self, session: Session, tree: Tree, name: str, client_id: str) -> None:
+        self.name = name
+        self.seq = 0
+        """Number of the last message that was given one."""
+        self._session = session
+        self._path = tree.producer(name)
+        self._client_id = client_id
+        self._version = 0
+        self._claimed = False
+
+    def advance(self, last: int) -> SetData:
+        """The operation that stores `last` as the newest number, if everything sent before was stored."""
+        operation = SetData(self._path, encode(ProducerState(self._client_id, last)), self._version)
+        self._version += 1
+        return operation
+
+    def fence(self) -> int | None:
+        """Make sure that nothing sent so far can still be carried out, and return the last number stored.
+
+        None: the node had been removed, so what became of the messages in flight cannot be known.
+        """
+        while True:
+            try:
+                data, stat = self._session.get(self._path)
+            except NodeMissing:
+                try:
+                    self._session.multi([Create(self._path, encode(ProducerState(self._client_id, self.seq)))])
+                except TransactionFailed as error:
+                    if failed_with(error, NodeExists):
+                        continue
+                    raise error.cause from error
+                known = None if self._claimed else 0
+                self._version, self._claimed = 0, True
+                return known
+            try:
+                state = decode(data, ProducerState)
+            except msgspec.MsgspecError as error:
+                raise StoreError(f"overwritten by another program: {error}", path=self._path) from error
+            if self._claimed and state.owner != self._client_id:
+                raise ProducerFenced(self.name, state.owner)
+            mine = encode(ProducerState(self._client_id, state.seq))
+            try:
+                self._session.multi([SetData(self._path, mine, stat.version)])
+            except TransactionFailed as error:
+                if failed_with(error, BadVersion) or failed_with(error, NodeMissing):
+                    continue
+                raise error.cause from error
+            self._version, self._claimed = stat.version + 1, True
+            self.seq = max(self.seq, state.seq)
+            return state.seq

@@ -1,0 +1,347 @@
+"""The publish path: one transaction a frame, several in flight, each stored exactly once.
+
+A publish is one multi: check the topic's epoch, write the producer's sequence number at its expected version, create an
+entry in every subscription's queue. Transactions are pipelined at versions v, v+1, ...: if one is refused, so are all
+behind it, and nothing is ever stored out of order.
+
+Recovery is one procedure for every fault. It waits until nothing is in flight, then *fences* (see producer.py): after
+that nothing sent earlier can be carried out any more, and the sequence number found says exactly which frames were
+stored. The others are built again on fresh membership and sent in order. So a reply lost after the commit leads to one
+copy, and a reply lost before it as well. The first claim of the producer's node is a recovery with nothing in flight.
+
+Threads: callers send under `_order`; kazoo's completion thread settles under `_state`, which is held for moments only;
+`zkms-publisher` recovers.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from zkms import frame as frames
+from zkms.errors import (
+    BadVersion,
+    Closed,
+    ConnectionLost,
+    MessageTooLarge,
+    NodeMissing,
+    NoSubscribers,
+    StoreError,
+    Timeout,
+    TransactionFailed,
+    ZkmsError,
+)
+from zkms.frame import Frame, Packed
+from zkms.limits import Limits
+from zkms.membership import Member, Members, Membership
+from zkms.operations import MAX_TRANSACTION, Check, Create, Operation, transaction_size
+from zkms.producer import Producer
+from zkms.receipt import Receipt
+from zkms.session import Session, failed_with
+from zkms.tree import Tree, entry_prefix
+
+log = logging.getLogger("zkms.publisher")
+WINDOW = 64
+"""Transactions in flight at the most: back-pressure past that."""
+
+
+class Outgoing:
+    """A frame on its way to the subscriptions of a topic."""
+
+    def __init__(self, topic: str, packed: list[Packed], *, without: str | None, deadline: float) -> None:
+        self.topic = topic
+        self.packed = packed
+        self.without = without
+        self.deadline = deadline
+        self.future: Future[Receipt] = Future()
+        self.seq = 0
+        self.raw = b""
+        self.targets: tuple[Member, ...] = ()
+        self.skipped: dict[str, str] = {}
+        self.unusable: dict[str, int] = {}
+        """Subscriptions whose queue was missing, and how often: a registration without a queue must not stop us."""
+        self.settled = True
+        self.error: BaseException | None = None
+
+    @property
+    def last(self) -> int:
+        """Number of the frame's last message."""
+        return self.seq + len(self.packed) - 1
+
+
+class Publisher:
+    """Publishes for one bus. Thread-safe."""
+
+    def __init__(self, session: Session, tree: Tree, membership: Membership, producer: Producer) -> None:
+        self._session = session
+        self._tree = tree
+        self._membership = membership
+        self._producer = producer
+        self._limits = Limits(session, tree)
+        self._order = threading.Lock()
+        self._state = threading.Condition()
+        self._outstanding: deque[Outgoing] = deque()
+        self._ready = False
+        self._wanted = False
+        self._failure: ZkmsError | None = None
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    # -- sending -------------------------------------------------------------------------------------------------
+
+    def send(
+        self, topic: str, packed: list[Packed], *, without: str | None, drop: bool, deadline: float
+    ) -> Future[Receipt]:
+        """Send one frame; the Future has its receipt, or the reason why it is not stored.
+
+        `without` is a subscription that shall not get it. `drop`: nobody there is fine.
+        """
+        outgoing = Outgoing(topic, packed, without=without, deadline=deadline)
+        try:
+            snapshot = self._resolve(outgoing)
+            while not self._limits.admit(topic, outgoing.targets, len(packed)):
+                self._membership.forget(topic)
+                snapshot = self._resolve(outgoing)
+        except NoSubscribers:
+            if not drop:
+                raise
+            return self._finished(outgoing)
+        if not outgoing.targets:
+            return self._finished(outgoing)
+        self._enter(deadline)
+        try:
+            self._number(outgoing)
+            operations = self._operations(outgoing, snapshot)
+            with self._state:
+                self._outstanding.append(outgoing)
+            self._launch(outgoing, operations)
+        finally:
+            self._order.release()
+        return outgoing.future
+
+    def _finished(self, outgoing: Outgoing) -> Future[Receipt]:
+        """Nobody gets it, and that is fine."""
+        outgoing.future.set_result(self._receipt(outgoing, {}))
+        return outgoing.future
+
+    def _resolve(self, outgoing: Outgoing) -> Members:
+        """Who gets it; nobody is believed only after ZooKeeper's leader has confirmed the epoch."""
+        topic = outgoing.topic
+        while True:
+            snapshot = self._membership.get(topic)
+            others = [m for m in snapshot.members if m.subscription != outgoing.without]
+            full = {m.subscription: "its queue is full" for m in others if m.full}
+            missing = {n: "its queue is missing" for n, times in outgoing.unusable.items() if times > 1}
+            outgoing.skipped = full | missing
+            outgoing.targets = tuple(m for m in others if m.subscription not in outgoing.skipped)
+            if outgoing.targets:
+                return snapshot
+            try:
+                self._session.multi([Check(self._tree.topic(topic), max(snapshot.epoch, 0))])
+            except TransactionFailed as error:
+                if failed_with(error, NodeMissing) and snapshot.epoch < 0:
+                    raise NoSubscribers(topic) from None
+                if failed_with(error, NodeMissing) or failed_with(error, BadVersion):
+                    self._membership.forget(topic)
+                    self._check_deadline(outgoing)
+                    continue
+                raise error.cause from error
+            except ConnectionLost:  # a check changes nothing, so it can be asked again
+                self._check_deadline(outgoing)
+                continue
+            if snapshot.epoch < 0:  # made since we looked
+                continue
+            if not others:
+                raise NoSubscribers(topic)
+            return snapshot
+
+    def _check_deadline(self, outgoing: Outgoing) -> None:
+        if time.monotonic() >= outgoing.deadline:
+            raise Timeout(f"{outgoing.topic!r}: not published in time; nothing was stored")
+
+    def _enter(self, deadline: float) -> None:
+        """Return holding `_order`, ready to send and with room in the window."""
+        if self._thread is None:
+            with self._state:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="zkms-publisher", daemon=True)
+                    self._thread.start()
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._order.acquire(timeout=left):
+                raise ConnectionLost("could not be sent to ZooKeeper in time", outcome_unknown=False)
+            with self._state:
+                if self._ready and len(self._outstanding) < WINDOW:
+                    return
+            self._order.release()
+            with self._state:
+                if self._closed:
+                    raise Closed("the bus is closed")
+                if not self._ready:
+                    self._failure, self._wanted = None, True
+                    self._state.notify_all()
+                self._state.wait_for(
+                    lambda: self._closed or self._failure or (self._ready and len(self._outstanding) < WINDOW),
+                    max(0.0, deadline - time.monotonic()),
+                )
+                if self._failure is not None:
+                    raise self._failure
+
+    def _number(self, outgoing: Outgoing) -> None:
+        outgoing.seq = self._producer.seq + 1
+        self._producer.seq = outgoing.last
+        outgoing.raw = frames.encode(Frame(self._producer.name, outgoing.seq, time.time(), outgoing.packed))
+
+    def _operations(self, outgoing: Outgoing, snapshot: Members) -> list[Operation]:
+        """The transaction but for the producer's part; refused here if it is too large to be sent."""
+        raw, topic = outgoing.raw, outgoing.topic
+        name = entry_prefix(len(outgoing.packed), len(raw))
+        operations: list[Operation] = [Check(self._tree.topic(topic), snapshot.epoch)]
+        operations += [
+            Create(f"{self._tree.queue(member.subscription, topic)}/{name}", raw, sequence=True)
+            for member in outgoing.targets
+        ]
+        excess = transaction_size(operations) + 1024 - MAX_TRANSACTION  # 1024: the producer's own operation
+        if excess > 0:
+            copies = len(outgoing.targets)
+            raise MessageTooLarge(topic, len(raw), max(0, len(raw) - excess // copies - 1), copies)
+        return operations
+
+    def _launch(self, outgoing: Outgoing, operations: list[Operation]) -> None:
+        operations.insert(1, self._producer.advance(outgoing.last))
+        outgoing.settled, outgoing.error = False, None
+        self._session.multi_async(operations).add_done_callback(lambda reply: self._settle(outgoing, reply))
+
+    # -- settling ------------------------------------------------------------------------------------------------
+
+    def _settle(self, outgoing: Outgoing, reply: Future[list[Any]]) -> None:
+        """On kazoo's completion thread: answers come in the order of sending."""
+        error = reply.exception()
+        with self._state:
+            outgoing.settled, outgoing.error = True, error
+            if error is None:
+                self._outstanding.remove(outgoing)  # the first one, so this is quick
+            else:
+                self._ready, self._wanted = False, True
+            self._state.notify_all()
+        if error is None:
+            paths = reply.result()[2:]
+            names = [member.subscription for member in outgoing.targets]
+            self._succeed(outgoing, dict(zip(names, paths, strict=True)))
+
+    def _succeed(self, outgoing: Outgoing, entries: dict[str, Any]) -> None:
+        if outgoing.future.set_running_or_notify_cancel():
+            outgoing.future.set_result(self._receipt(outgoing, entries))
+
+    def _receipt(self, outgoing: Outgoing, entries: dict[str, Any]) -> Receipt:
+        return Receipt(
+            self._session,
+            self._tree,
+            outgoing.topic,
+            producer=self._producer.name,
+            seq=outgoing.seq,
+            count=len(outgoing.packed),
+            entries=entries,
+            skipped=outgoing.skipped,
+        )
+
+    def _give_up(self, outgoing: Outgoing, error: BaseException) -> None:
+        with self._state:
+            self._outstanding.remove(outgoing)
+            self._state.notify_all()
+        if outgoing.future.set_running_or_notify_cancel():
+            outgoing.future.set_exception(error)
+
+    # -- recovery ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._state:
+                self._state.wait_for(lambda: self._closed or self._wanted)
+                if self._closed:
+                    break
+                self._wanted = False
+            try:
+                with self._order:
+                    self._recover()
+            except Exception as error:  # noqa: BLE001 - callers must hear of it, whatever it is
+                log.warning("publishing cannot go on: %s", error)
+                failure = error if isinstance(error, ZkmsError) else StoreError(f"{type(error).__name__}: {error}")
+                for outgoing in list(self._outstanding):
+                    self._give_up(outgoing, failure)
+                with self._state:
+                    self._failure = failure
+                    self._state.notify_all()
+        for outgoing in list(self._outstanding):
+            self._give_up(outgoing, Closed("the bus was closed before ZooKeeper answered"))
+
+    def _recover(self) -> None:
+        with self._state:
+            if self._ready:
+                return
+            # Every request is answered or failed in bounded time: the session drops a connection that does not answer.
+            self._state.wait_for(lambda: self._closed or all(o.settled for o in self._outstanding))
+        stored = self._fence()
+        waiting = []
+        for outgoing in list(self._outstanding):
+            if stored is not None and outgoing.last <= stored:
+                with self._state:
+                    self._outstanding.remove(outgoing)
+                self._succeed(outgoing, {member.subscription: None for member in outgoing.targets})
+            elif (final := self._final(outgoing, stored)) is not None:
+                self._give_up(outgoing, final)
+            else:
+                waiting.append(outgoing)
+        with self._state:
+            self._ready = True
+            self._state.notify_all()
+        for outgoing in waiting:
+            self._membership.forget(outgoing.topic)
+        for outgoing in waiting:
+            try:
+                self._launch(outgoing, self._operations(outgoing, self._resolve(outgoing)))
+            except ZkmsError as error:
+                self._give_up(outgoing, error)
+
+    def _fence(self) -> int | None:
+        while True:
+            try:
+                return self._producer.fence()
+            except ConnectionLost:
+                with self._state:
+                    if self._closed:
+                        raise Closed("the bus was closed before ZooKeeper answered") from None
+
+    def _final(self, outgoing: Outgoing, stored: int | None) -> BaseException | None:
+        """The error to give up with, or None if the frame, which is not stored, is to be sent again."""
+        error = outgoing.error
+        if outgoing.future.cancelled() or time.monotonic() >= outgoing.deadline:
+            return ConnectionLost("not stored in time", outcome_unknown=False)
+        if isinstance(error, ConnectionLost):
+            return error if stored is None and error.outcome_unknown else None
+        if isinstance(error, TransactionFailed):
+            if isinstance(error.operation, Create) and isinstance(error.cause, NodeMissing):
+                name = outgoing.targets[error.index - 2].subscription
+                outgoing.unusable[name] = outgoing.unusable.get(name, 0) + 1
+                return None
+            return None if isinstance(error.cause, (BadVersion, NodeMissing)) else error.cause
+        return error
+
+    def close(self, timeout: float) -> None:
+        """Wait for what is in flight, at most `timeout` seconds, then fail the rest."""
+        with self._state:
+            self._state.wait_for(lambda: not self._outstanding, timeout)
+            self._closed = True
+            self._state.notify_all()
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+
+def total(futures: Sequence[Future[Receipt]]) -> int:
+    """Messages stored among these frames."""
+    return sum(f.result().count for f in futures if f.done() and not f.cancelled() and f.exception() is None)

@@ -1,0 +1,50 @@
+"""Sets aside what was found in a queue and is not ours: moved to dead/, byte by byte, so that it blocks nothing."""
+
+from __future__ import annotations
+
+import logging
+
+from zkms.errors import NodeExists, NodeMissing, NotEmpty, StoreError, TransactionFailed
+from zkms.operations import MAX_TRANSACTION, Create, Delete, Operation
+from zkms.purge import delete_children
+from zkms.session import Session, failed_with
+from zkms.tree import Tree
+
+log = logging.getLogger("zkms.quarantine")
+MAX_KEPT = 1000
+"""Entries kept for one queue: more than that is a flood, and would fill ZooKeeper's memory."""
+
+
+def set_aside(session: Session, tree: Tree, entry: str, raw: bytes) -> str | None:
+    """Move an entry to dead/ and return its new path; None if it was too large or too many are there already."""
+    subscription, topic, name = entry.split("/")[-3:]
+    shelf = tree.dead_queue(subscription, topic)
+    _ensure(session, shelf.rsplit("/", 1)[0])
+    _ensure(session, shelf)
+    stat = session.exists(shelf)
+    kept = f"{shelf}/{name}"
+    operations: list[Operation] = [Delete(entry)]
+    fits = stat is not None and stat.numChildren < MAX_KEPT and len(raw) < MAX_TRANSACTION // 2
+    if fits:
+        operations.append(Create(kept, raw))
+    for _ in range(3):
+        try:
+            session.multi(operations)
+            return kept if fits else None
+        except TransactionFailed as error:
+            if failed_with(error, NodeMissing):
+                return kept if fits else None  # moved by the attempt whose answer was lost
+            if failed_with(error, NotEmpty):
+                delete_children(session, entry)  # znodes below an entry cannot be ours either
+                continue
+            raise error.cause from error
+    raise StoreError("cannot be moved", path=entry)
+
+
+def _ensure(session: Session, path: str) -> None:
+    if session.exists(path) is None:
+        try:
+            session.multi([Create(path)])
+        except TransactionFailed as error:
+            if not failed_with(error, NodeExists):
+                raise error.cause from error

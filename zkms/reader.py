@@ -1,0 +1,158 @@
+"""Reads one queue: watch, list, get pipelined, hand over in order. Runs on the bus's reader loop only.
+
+A listing is taken only when everything of the last one has been fetched, so a deep backlog is listed once, not at every
+event. Sequence numbers are contiguous, since ZooKeeper counts the creates: a hole is an entry that somebody removed
+before we read it, and becomes a gap event, never silence.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from zkms.errors import Closed, ConnectionLost, NodeMissing, StoreError
+from zkms.inbox import Fetched, Gap, Inbox, Marker
+from zkms.loop import Loop
+from zkms.session import Session, Stat, State
+from zkms.tree import Entry, parse_entry
+
+log = logging.getLogger("zkms.reader")
+T = TypeVar("T")
+WINDOW = 32
+"""Gets in flight for one queue at the most."""
+
+
+class Reader:
+    """Moves the entries of a queue into an inbox."""
+
+    def __init__(
+        self,
+        session: Session,
+        loop: Loop,
+        queue: str,
+        inbox: Inbox,
+        *,
+        miss: Callable[[str], Gap],
+        lost: Callable[[], None],
+    ) -> None:
+        self.queue = queue
+        self._session = session
+        self._loop = loop
+        self._inbox = inbox
+        self._gap = miss
+        self._lost = lost
+        self._next = 0
+        """Sequence number of the first entry that was not fetched yet."""
+        self._listed: deque[Entry] = deque()
+        self._strangers: set[str] = set()
+        self._in_flight: deque[Entry] = deque()
+        self._round = 0
+        """Grows when what is in flight has become void, so that late answers are known as such."""
+        self._changed = True
+        self._listing = False
+        self._closed = False
+
+    def wake(self) -> None:
+        """The queue may have changed."""
+        self._changed = True
+        self.advance()
+
+    def reconnected(self) -> None:
+        """Watches and requests of the old connection are void: begin again at the first entry not fetched."""
+        self._round += 1
+        self._listing = False
+        unread = [*self._in_flight, *self._listed]
+        self._strangers -= {entry.name for entry in unread if entry.foreign}
+        self._next = min((entry.sequence for entry in unread if not entry.foreign), default=self._next)
+        self._in_flight.clear()
+        self._listed.clear()
+        self.wake()
+
+    def close(self) -> None:
+        """Read no more."""
+        self._closed = True
+
+    def advance(self) -> None:
+        """Fetch while there is room; list when everything listed has been fetched."""
+        if self._closed or self._session.state is not State.CONNECTED:
+            return
+        ahead = sum(e.messages for e in self._in_flight), sum(e.size for e in self._in_flight)
+        while self._listed and len(self._in_flight) < WINDOW and self._inbox.room(*ahead):
+            entry = self._listed.popleft()
+            ahead = ahead[0] + entry.messages, ahead[1] + entry.size
+            self._in_flight.append(entry)
+            self._ask(self._session.get_async(f"{self.queue}/{entry.name}"), self._fetched)
+        if self._changed and not self._listing and not self._listed:
+            self._changed, self._listing = False, True
+            watch = self._round
+            self._ask(
+                self._session.children_async(self.queue, lambda: self._loop.post(self._rung, watch)), self._enlist
+            )
+
+    def _rung(self, round: int) -> None:
+        if round == self._round:
+            self.wake()
+
+    def _ask(self, reply: Future[T], then: Callable[[Future[T]], None]) -> None:
+        current = self._round
+
+        def step(answer: Future[T]) -> None:
+            if current == self._round and not self._closed:
+                then(answer)
+
+        reply.add_done_callback(lambda answer: self._loop.post(step, answer))
+
+    def _enlist(self, reply: Future[tuple[list[str], Stat]]) -> None:
+        self._listing = False
+        try:
+            names, stat = reply.result()
+        except NodeMissing:
+            self._lost()
+            return
+        except (ConnectionLost, Closed):
+            self._changed = True  # reconnected() goes on
+            return
+        except StoreError:
+            log.exception("cannot list %s", self.queue)
+            return
+        # Every create in a queue takes one number, a stranger's too, and none is above the count of creates.
+        creates = (stat.cversion + stat.numChildren) // 2
+        entries = sorted(map(parse_entry, names))
+        strangers = {e.name for e in entries if e.foreign or e.sequence >= creates}
+        explained = len(strangers - self._strangers)
+        for entry in entries:
+            if entry.name in strangers:
+                if entry.name not in self._strangers:
+                    self._listed.append(entry._replace(foreign=True))
+            elif entry.sequence >= self._next:
+                hole = entry.sequence - self._next
+                if hole > explained:
+                    self._miss(f"{hole - explained} entries were removed before they were read")
+                explained = max(0, explained - hole)
+                self._next = entry.sequence + 1
+                self._listed.append(entry)
+        self._strangers = strangers
+        self.advance()
+
+    def _fetched(self, reply: Future[tuple[bytes, Stat]]) -> None:
+        try:
+            raw, _ = reply.result()
+        except (ConnectionLost, Closed):
+            return  # stays in flight: reconnected() begins again there
+        except NodeMissing:
+            self._in_flight.popleft()
+            self._miss("an entry was removed before it was read")
+        except StoreError as error:
+            entry = self._in_flight.popleft()
+            log.error("cannot read %s/%s: %s", self.queue, entry.name, error)
+            self._miss(f"an entry could not be read: {error}")
+        else:
+            entry = self._in_flight.popleft()
+            self._inbox.put(Fetched(entry, f"{self.queue}/{entry.name}", raw))
+        self.advance()
+
+    def _miss(self, reason: str) -> None:
+        self._inbox.put(Marker(self._gap(reason)))

@@ -1,0 +1,167 @@
+"""What became of a published message: who has acknowledged it, who has not yet, and who never will.
+
+Nothing is watched until somebody asks. An entry that is gone was acked, unless its queue says that it was removed for
+another reason: whoever removes entries otherwise writes the reason into the queue first.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from zkms import frame as frames
+from zkms.errors import CannotDecode, ConnectionLost, NodeMissing
+from zkms.session import Session
+from zkms.tree import QueueState, Tree, decode, parse_entry
+
+LOST = "its queue is gone"
+
+
+class Receipt:
+    """A message's way, one entry per subscription. `wait()` looks; the properties tell what was seen last."""
+
+    def __init__(
+        self,
+        session: Session,
+        tree: Tree,
+        topic: str,
+        *,
+        producer: str,
+        seq: int,
+        count: int,
+        entries: Mapping[str, str | None],
+        skipped: Mapping[str, str],
+    ) -> None:
+        self.topic = topic
+        self.producer = producer
+        self.seq = seq
+        """Sequence number of the first message of this receipt."""
+        self.count = count
+        """How many messages travelled together."""
+        self._session = session
+        self._tree = tree
+        self._pending: dict[str, str | None] = dict(entries)
+        self._acked: list[str] = []
+        self._gone: dict[str, str] = dict(skipped)
+        self._lock = threading.Lock()
+
+    @property
+    def id(self) -> str:
+        """The (first) message's id, unless the publisher gave it one."""
+        return f"{self.producer}:{self.seq}"
+
+    @property
+    def acked(self) -> tuple[str, ...]:
+        """Subscriptions that are done with it."""
+        return tuple(self._acked)
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """Subscriptions that have it and did not ack yet."""
+        return tuple(self._pending)
+
+    @property
+    def gone(self) -> Mapping[str, str]:
+        """Subscriptions that will never ack, and why: purged, unsubscribed, queue full..."""
+        return MappingProxyType(self._gone)
+
+    def __repr__(self) -> str:
+        return f"<Receipt {self.id}: {len(self._acked)} acked, {len(self._pending)} pending, {len(self._gone)} gone>"
+
+    def wait(self, timeout: float | None = None) -> Receipt:
+        """Return when nobody is pending any more, or after `timeout` seconds; then look at the properties."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._lock:
+            fired: set[str] = set(self._pending)
+            wake = threading.Condition()
+            while self._pending:
+                try:
+                    self._locate()
+                    self._look(fired, wake)
+                except ConnectionLost:
+                    fired.update(self._pending)  # the watches went with the connection
+                    if deadline is not None and time.monotonic() >= deadline:
+                        raise
+                    continue
+                if not self._pending:
+                    break
+                with wake:
+                    left = None if deadline is None else deadline - time.monotonic()
+                    if left is not None and left <= 0:
+                        break
+                    if not fired:
+                        wake.wait(left)
+        return self
+
+    def _look(self, fired: set[str], wake: threading.Condition) -> None:
+        """Ask for the entries whose watch fired, and for the queues of those that are gone."""
+        with wake:
+            names = sorted(fired & set(self._pending))
+            fired.clear()
+
+        def ring(name: str) -> None:
+            with wake:
+                fired.add(name)
+                wake.notify_all()
+
+        paths = {name: path for name in names if (path := self._pending[name]) is not None}
+        timeout = self._session.config.request_timeout
+        self._session.wait_connected(timeout)
+        asked = {n: self._session.exists_async(p, lambda n=n: ring(n)) for n, p in paths.items()}  # type: ignore[misc]
+        removed = [name for name, reply in asked.items() if reply.result(timeout) is None]
+        queues = {name: self._session.get_async(paths[name].rsplit("/", 1)[0]) for name in removed}
+        for name, reply in queues.items():
+            try:
+                reason = removal(reply.result(timeout)[0], paths[name])
+            except NodeMissing:
+                reason = LOST
+            self._settle(name, reason)
+
+    def _settle(self, name: str, reason: str | None) -> None:
+        del self._pending[name]
+        if reason is None:
+            self._acked.append(name)
+        else:
+            self._gone[name] = reason
+
+    def _locate(self) -> None:
+        """Find entries whose paths were lost with the reply of their transaction, by producer and sequence number."""
+        for name in [name for name, path in self._pending.items() if path is None]:
+            queue = self._tree.queue(name, self.topic)
+            try:
+                state, _ = self._session.get(queue)
+                found = self._find(queue)
+            except NodeMissing:
+                self._settle(name, LOST)
+                continue
+            if found is None:
+                self._settle(name, removal(state, None))
+            else:
+                self._pending[name] = found
+
+    def _find(self, queue: str) -> str | None:
+        for entry in sorted(map(parse_entry, self._session.children(queue)[0])):
+            path = f"{queue}/{entry.name}"
+            try:
+                frame = frames.decode(self._session.get(path)[0])
+            except (NodeMissing, CannotDecode):
+                continue
+            if (frame.producer, frame.seq) == (self.producer, self.seq):
+                return path
+        return None
+
+
+def removal(queue_data: bytes, path: str | None) -> str | None:
+    """Why an entry is gone from a queue, judged by the queue's data; None means that it was acked."""
+    try:
+        state = decode(queue_data, QueueState)
+    except msgspec.MsgspecError:
+        return "its queue was overwritten by another program"
+    if state.gone:
+        return state.gone
+    sequence = -1 if path is None else parse_entry(path.rsplit("/", 1)[1]).sequence
+    return state.reason if sequence <= state.dropped and state.dropped >= 0 else None

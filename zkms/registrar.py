@@ -1,0 +1,243 @@
+"""Registers this process and its subscriptions, and does so again after ZooKeeper has expired the session.
+
+Subscribing is one transaction: the queue, the ephemeral registration, the topic's epoch. Registering again after an
+expiry adds a gap entry to the queue in the same transaction: what stood in the queue before is delivered before the gap
+is announced, what comes after it afterwards. A queue that the cleaner has condemned meanwhile is not used again; the
+subscription gets a new one.
+
+Thread: `zkms-registrar` wakes when the session changes, and may wait for ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from typing import Protocol
+
+import msgspec
+
+from zkms.errors import (
+    BadVersion,
+    ConnectionLost,
+    NodeExists,
+    NodeMissing,
+    TransactionFailed,
+    ZkmsError,
+)
+from zkms.operations import Create, Delete, Operation, SetData
+from zkms.purge import delete_queue
+from zkms.session import Session, State, failed_with
+from zkms.tree import ClientState, GapRecord, QueueState, Registration, Tree, decode, encode, entry_prefix
+from zkms.version import __version__
+
+log = logging.getLogger("zkms.registrar")
+EXPIRED = "the session expired: messages published until it was renewed did not come here"
+REMOVED = "the queue was removed by somebody else"
+
+
+class Registrable(Protocol):
+    """What the registrar needs to know of a subscription."""
+
+    topic: str
+    id: str
+    limit: int
+
+    def moved(self, id: str) -> None:
+        """Its queue is a new one from now on, with this subscription id."""
+        ...
+
+
+class Registrar:
+    """Keeps one client's ephemerals in step with its session. Thread-safe."""
+
+    def __init__(self, session: Session, tree: Tree, client_id: str) -> None:
+        self._session = session
+        self._tree = tree
+        self._client_id = client_id
+        self._started = time.time()
+        self._incarnation = 1
+        self._lock = threading.RLock()
+        self._subscriptions: list[Registrable] = []
+        self._repairs: list[Registrable] = []
+        self._generation = 0
+        self._wake = threading.Event()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="zkms-registrar", daemon=True)
+
+    def start(self) -> None:
+        """Show this process under clients/, and keep it there."""
+        self._generation = self._session.generation
+        self._show_client()
+        self._session.listen(self._wake.set)
+        self._thread.start()
+        self._wake.set()  # the session may have been renewed since
+
+    def close(self) -> None:
+        """Register nothing more; the session's end removes the ephemerals."""
+        self._closed = True
+        self._wake.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def subscribe(self, subscription: Registrable) -> None:
+        """Register; when this returns, every publish that begins reaches the queue."""
+        with self._lock:
+            self._register(subscription, None)
+            self._subscriptions.append(subscription)
+
+    def unsubscribe(self, subscription: Registrable) -> None:
+        """Take the registration away, then the queue with all that is in it."""
+        topic = subscription.topic
+        with self._lock:
+            if subscription in self._subscriptions:
+                self._subscriptions.remove(subscription)
+        queue = self._tree.queue(subscription.id, topic)
+        deadline = time.monotonic() + self._session.config.request_timeout
+        while True:
+            operations: list[Operation] = [SetData(queue, encode(QueueState(self._client_id, gone="unsubscribed")))]
+            marks = (self._tree.registration(topic, subscription.id), self._tree.full_flag(topic, subscription.id))
+            operations += [Delete(path) for path in marks if self._session.exists(path) is not None]
+            operations.append(SetData(self._tree.topic(topic), b""))
+            try:
+                self._session.multi(operations)
+                break
+            except TransactionFailed as error:
+                if failed_with(error, NodeMissing, path=queue):
+                    return  # nothing is left to be removed but what the cleaner takes care of
+                if not failed_with(error, NodeMissing):
+                    raise error.cause from error
+            except ConnectionLost:
+                if time.monotonic() >= deadline:
+                    raise
+        delete_queue(self._session, queue)
+
+    def repair(self, subscription: Registrable) -> None:
+        """Its queue has vanished: register again, soon. Never blocks."""
+        self._repairs.append(subscription)
+        self._wake.set()
+
+    # -- the transaction -----------------------------------------------------------------------------------------
+
+    def _register(self, subscription: Registrable, gap: str | None) -> None:
+        """Register, unless that is done; `gap` is announced if it has to be done again."""
+        deadline = time.monotonic() + self._session.config.request_timeout
+        topic = subscription.topic
+        while True:
+            path = self._tree.registration(topic, subscription.id)
+            queue = self._tree.queue(subscription.id, topic)
+            stat = self._session.exists(path)
+            state = self._queue_state(queue)
+            if state is not None and state[0].gone:
+                self._incarnation += 1
+                subscription.id = f"{self._client_id}~{self._incarnation}"
+                continue
+            if stat is not None and state is not None and stat.ephemeralOwner == self._session_id():
+                return
+            operations: list[Operation] = []
+            if state is None:
+                operations += self._make_queue(subscription.id, queue)
+            else:  # at its version: a cleaner that condemns it now fails, or we do
+                operations.append(SetData(queue, encode(state[0]), state[1]))
+            if stat is not None:  # of our former session
+                operations.append(Delete(path))
+            registration = Registration(self._client_id, subscription.limit)
+            operations.append(Create(path, encode(registration), ephemeral=True))
+            if gap is not None:
+                data = encode(GapRecord(gap))
+                operations.append(Create(f"{queue}/{entry_prefix(0, len(data), gap=True)}", data, sequence=True))
+            operations.append(SetData(self._tree.topic(topic), b""))
+            try:
+                self._session.multi(operations)
+            except TransactionFailed as error:
+                if not isinstance(error.cause, (NodeMissing, NodeExists, BadVersion)):
+                    raise error.cause from error
+                if time.monotonic() >= deadline:
+                    raise
+                self._make(self._tree.topic(topic))
+            except ConnectionLost:
+                if time.monotonic() >= deadline:
+                    raise
+            else:
+                if gap is not None and state is None:
+                    subscription.moved(subscription.id)
+                return
+
+    def _queue_state(self, queue: str) -> tuple[QueueState, int] | None:
+        try:
+            data, stat = self._session.get(queue)
+        except NodeMissing:
+            return None
+        try:
+            return decode(data, QueueState), stat.version
+        except msgspec.MsgspecError:
+            log.warning("%s was overwritten by another program: restored", queue)
+            return QueueState(self._client_id), stat.version
+
+    def _make_queue(self, subscription_id: str, queue: str) -> list[Operation]:
+        parent = self._tree.subscription(subscription_id)
+        operations: list[Operation] = [] if self._session.exists(parent) is not None else [Create(parent)]
+        operations.append(Create(queue, encode(QueueState(self._client_id))))
+        return operations
+
+    def _make(self, path: str) -> None:
+        try:
+            self._session.multi([Create(path)])
+        except TransactionFailed as error:
+            if not failed_with(error, NodeExists):
+                raise error.cause from error
+
+    def _session_id(self) -> int:
+        client_id = self._session.client_id
+        return client_id[0] if client_id is not None else 0
+
+    def _show_client(self) -> None:
+        path = self._tree.client(self._client_id)
+        state = encode(ClientState(socket.gethostname(), os.getpid(), __version__, self._started))
+        while True:
+            stat = self._session.exists(path)
+            if stat is not None and stat.ephemeralOwner == self._session_id():
+                return
+            operations: list[Operation] = [Delete(path)] if stat is not None else []
+            operations.append(Create(path, state, ephemeral=True))
+            try:
+                self._session.multi(operations)
+                return
+            except TransactionFailed as error:
+                if not isinstance(error.cause, (NodeMissing, NodeExists)):
+                    raise error.cause from error
+            except ConnectionLost as error:
+                if not error.outcome_unknown:
+                    raise
+
+    # -- after an expiry -----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._wake.wait()
+            self._wake.clear()
+            if self._closed or self._session.state is not State.CONNECTED:
+                continue
+            try:
+                self._renew()
+            except ZkmsError as error:
+                if not self._closed:
+                    log.warning("could not register again, trying on: %s", error)
+                    threading.Timer(0.5, self._wake.set).start()
+
+    def _renew(self) -> None:
+        generation = self._session.generation
+        with self._lock:
+            if generation != self._generation:
+                log.warning("session renewed: registering %d subscriptions again", len(self._subscriptions))
+                self._show_client()
+                for subscription in self._subscriptions:
+                    self._register(subscription, EXPIRED)
+                self._generation = generation
+            while self._repairs:
+                subscription = self._repairs[-1]
+                if subscription in self._subscriptions:
+                    self._register(subscription, REMOVED)
+                self._repairs.remove(subscription)

@@ -1,0 +1,294 @@
+"""A live subscription: from the queue to the user's hands.
+
+The reader fills the inbox; a delivery thread (with a handler) or the caller of get/fetch/iterate takes from it.
+Messages, gaps and what cannot be read come in one order, because all of them are entries of the queue.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from zkms import frame as frames
+from zkms.codec import Codec
+from zkms.errors import (
+    CannotDecode,
+    ConnectionLost,
+    InvalidArgument,
+    NodeMissing,
+    NotSubscribed,
+    TransactionFailed,
+    ZkmsError,
+)
+from zkms.handover import Handover, unpack
+from zkms.inbox import Fetched, Gap, Inbox, Marker
+from zkms.message import Message
+from zkms.operations import Delete, SetData
+from zkms.quarantine import set_aside
+from zkms.reader import Reader
+from zkms.session import failed_with
+from zkms.tree import GapRecord, decode
+
+if TYPE_CHECKING:
+    from zkms.bus import Bus
+
+log = logging.getLogger("zkms.subscription")
+Handler = Callable[[Message], object]
+OnGap = Callable[[Gap], object]
+OnError = Callable[[Exception, Message | None], object]
+AckMode = Literal["auto", "manual"]
+
+
+class Subscription:
+    """What bus.subscribe() returns; close it with unsubscribe(), or leave a `with` block."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        topic: str,
+        handler: Handler | None,
+        *,
+        id: str,
+        limit: int,
+        prefetch: int,
+        ack: AckMode,
+        type: Any,
+        codec: Codec | None,
+        on_gap: OnGap | None,
+        on_error: OnError | None,
+    ) -> None:
+        self.topic = topic
+        self.id = id
+        self.limit = limit
+        self.created = True
+        """Whether subscribe() made it; a durable one may have been there before."""
+        self._bus = bus
+        self._handler = handler
+        self._manual = ack == "manual"
+        self._type = type
+        self._codec = codec
+        self._on_gap = on_gap
+        self._on_error = on_error
+        self._closed = False
+        self._inbox = Inbox(prefetch, self._drained)
+        self._reader: Reader | None = None
+        self._unpacked: deque[tuple[Message, Handover]] = deque()
+        self._taking = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"<Subscription {self.id} to {self.topic!r}{' (closed)' if self._closed else ''}>"
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to read; called once, when the registration stands."""
+        self._read()
+        if self._handler is not None:
+            self._thread = threading.Thread(target=self._deliver, name=f"zkms-deliver-{self.topic}", daemon=True)
+            self._thread.start()
+
+    def unsubscribe(self, timeout: float = 5.0) -> None:
+        """Give the subscription up: finish the message in hand, then remove the registration and the queue.
+
+        A handler that is still busy after `timeout` seconds is left behind.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._reader is not None:
+            self._bus.loop.post(self._reader.close)
+        self._inbox.close(discard=True)
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+            if thread.is_alive():
+                log.warning("the handler of %r is still busy after %g s: left behind", self.topic, timeout)
+        self._bus.acks.drain(timeout)
+        self._bus.unsubscribed(self)
+
+    close = unsubscribe
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.unsubscribe()
+
+    def moved(self, id: str) -> None:
+        """The registrar gave it a new queue: read that one from its start."""
+        self.id = id
+        if self._reader is not None:
+            self._bus.loop.post(self._reader.close)
+            self._read()
+
+    def reconnected(self) -> None:
+        """On the loop: the connection is a new one."""
+        if self._reader is not None:
+            self._reader.reconnected()
+
+    def _read(self) -> None:
+        bus = self._bus
+        self._reader = Reader(
+            bus.session,
+            bus.loop,
+            bus.tree.queue(self.id, self.topic),
+            self._inbox,
+            miss=lambda reason: Gap(self.topic, self.id, reason),
+            lost=lambda: bus.registrar.repair(self),
+        )
+        bus.loop.post(self._reader.wake)
+
+    def _drained(self) -> None:
+        if self._reader is not None:
+            self._bus.loop.post(self._reader.advance)
+
+    # -- pull ----------------------------------------------------------------------------------------------------
+
+    def get(self, timeout: float | None = None) -> Message | None:
+        """The next message; None after `timeout` seconds without one (0 looks once, None waits on)."""
+        self._check_pull()
+        taken = self._take(timeout)
+        if taken is None:
+            return None
+        message, handover = taken
+        if not self._manual:
+            handover.finish(message.seq)
+        return message
+
+    def fetch(self, count: int, timeout: float | None = None) -> list[Message]:
+        """Up to `count` messages: waits for the first as get() does, and takes what is there besides."""
+        if count < 1:
+            raise InvalidArgument(f"fetch: count must be at least 1, not {count}")
+        first = self.get(timeout)
+        messages = [] if first is None else [first]
+        while messages and len(messages) < count and (message := self.get(0)) is not None:
+            messages.append(message)
+        return messages
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages until the subscription is closed; each is acked when the loop comes back for the next."""
+        self._check_pull()
+        while (taken := self._take(None)) is not None:
+            message, handover = taken
+            yield message
+            if not self._manual:
+                handover.finish(message.seq)
+
+    def _check_pull(self) -> None:
+        self._bus.session.check_process()
+        if self._handler is not None:
+            raise InvalidArgument(
+                f"{self.topic!r} has a handler, which gets the messages; subscribe without one to pull"
+            )
+        if self._closed:
+            raise NotSubscribed(self.topic)
+
+    # -- push ----------------------------------------------------------------------------------------------------
+
+    def _deliver(self) -> None:
+        handler = self._handler
+        if handler is None:
+            return
+        while (taken := self._take(None)) is not None:
+            message, handover = taken
+            try:
+                handler(message)
+            except BaseException as error:  # noqa: BLE001 - the user's code; a live message is not repeated
+                self._report(error if isinstance(error, Exception) else RuntimeError(repr(error)), message)
+            if not self._manual:
+                handover.finish(message.seq)
+
+    # -- taking --------------------------------------------------------------------------------------------------
+
+    def _take(self, timeout: float | None) -> tuple[Message, Handover] | None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not self._taking.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+            return None
+        try:
+            while not self._unpacked:
+                item = self._inbox.take(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                if item is None or self._closed:
+                    return None
+                if isinstance(item, Marker):
+                    self._announce(item.gap)
+                else:
+                    self._unpack(item)
+            return self._unpacked.popleft()
+        finally:
+            self._taking.release()
+
+    def _unpack(self, fetched: Fetched) -> None:
+        try:
+            if fetched.entry.foreign:
+                raise CannotDecode("not a name that zkms gives")
+            if fetched.entry.gap:
+                self._reach_gap(fetched.path, decode(fetched.raw, GapRecord))
+                return
+            frame = frames.decode(fetched.raw)
+        except (CannotDecode, msgspec.MsgspecError) as error:
+            self._set_aside(fetched, error)
+            return
+        handover = Handover(len(frame.messages), lambda: self._bus.acks.add(fetched.path))
+        for unpacked in unpack(self.topic, frame, handover, self._type, self._codec):
+            if isinstance(unpacked, Message):
+                self._unpacked.append((unpacked, handover))
+            else:
+                seq, reason = unpacked
+                self._report(CannotDecode(reason, path=fetched.path, raw=fetched.raw), None)
+                handover.finish(seq)
+
+    def _set_aside(self, fetched: Fetched, error: Exception) -> None:
+        try:
+            kept = set_aside(self._bus.session, self._bus.tree, fetched.path, fetched.raw)
+        except ZkmsError as failure:
+            log.warning("%s cannot be set aside, left where it is: %s", fetched.path, failure)
+            kept = fetched.path
+        fate = "dropped" if kept is None else f"kept as {kept}"
+        self._report(CannotDecode(f"{error}; {fate}", path=fetched.path, raw=fetched.raw), None)
+
+    def _reach_gap(self, path: str, record: GapRecord) -> None:
+        if record.full:
+            self._clear_full(path)
+        else:
+            self._bus.acks.add(path)
+        self._announce(Gap(self.topic, self.id, record.reason))
+
+    def _announce(self, gap: Gap) -> None:
+        log.warning("%r may have missed messages: %s", gap.topic, gap.reason)
+        if self._on_gap is not None:
+            try:
+                self._on_gap(gap)
+            except Exception:
+                log.exception("on_gap of %r raised", self.topic)
+
+    def _clear_full(self, path: str) -> None:
+        """All that came before the flag has been taken: let publishers send again, then announce the gap."""
+        tree = self._bus.tree
+        while not self._closed:
+            try:
+                self._bus.session.multi(
+                    [Delete(tree.full_flag(self.topic, self.id)), SetData(tree.topic(self.topic), b""), Delete(path)]
+                )
+                return
+            except TransactionFailed as error:
+                if not failed_with(error, NodeMissing):
+                    raise error.cause from error
+                self._bus.acks.add(path)  # cleared by the attempt whose answer was lost, or by hand
+                return
+            except ConnectionLost as error:
+                log.info("cannot clear the flag of %r yet: %s", self.topic, error)
+
+    def _report(self, error: Exception, message: Message | None) -> None:
+        log.warning("%r: %s: %s", self.topic, type(error).__name__, error, exc_info=None if message is None else error)
+        if self._on_error is not None:
+            try:
+                self._on_error(error, message)
+            except Exception:
+                log.exception("on_error of %r raised", self.topic)
