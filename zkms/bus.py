@@ -163,6 +163,9 @@ class Bus:
             return  # a forked child has nothing to close: all of it is the parent's
         self._publisher.close(timeout)
         for subscription in list(self._subscriptions.values()):
+            if self.session.state is not State.CONNECTED:
+                subscription.abandon(timeout)
+                continue
             try:
                 subscription.unsubscribe(timeout)
             except ZkmsError as error:
@@ -341,7 +344,7 @@ class Bus:
             self,
             topic,
             handler,
-            id=self.client_id,
+            id=self.registrar.new_id(),
             limit=limit,
             prefetch=prefetch,
             ack=ack,

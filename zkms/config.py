@@ -14,6 +14,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 from zkms.codec import Codec, check_codec
 from zkms.errors import InvalidArgument
 from zkms.names import check_name, check_root, new_client_id
+from zkms.tree import FULL_MARK
 
 DEFAULT_HOSTS = "127.0.0.1:2181"
 Auth = tuple[str, str]
@@ -82,6 +83,8 @@ class Config:
         set_ = object.__setattr__  # the one way to normalise fields of a frozen dataclass
         set_(self, "root", check_root(self.root))
         set_(self, "client_id", check_name("client_id", self.client_id))
+        if self.client_id.endswith(FULL_MARK):
+            raise InvalidArgument(f"client_id {self.client_id!r} must not end with {FULL_MARK!r}")
         check_codec(self.codec)
         if self.producer is not None:
             check_name("producer", self.producer)

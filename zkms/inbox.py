@@ -50,11 +50,15 @@ class Inbox:
         self._bytes = 0
         self._ready = threading.Condition()
         self._closed = False
+        self._starved = False
+        """Whether the reader was refused room and waits to be told of some."""
 
     def room(self, messages: int, size: int) -> bool:
         """Whether so much more may be fetched, on top of what is here."""
         with self._ready:
-            return self._messages + messages < self._prefetch and self._bytes + size < MAX_BYTES
+            roomy = self._messages + messages < self._prefetch and self._bytes + size < MAX_BYTES
+            self._starved = not roomy
+            return roomy
 
     def put(self, item: Item) -> None:
         """Hand an item over; never blocks, as the reader asks for `room` before it fetches."""
@@ -78,8 +82,10 @@ class Inbox:
             if isinstance(item, Fetched):
                 self._messages -= item.entry.messages
                 self._bytes -= len(item.raw)
-            roomy = self._messages <= self._prefetch // 2
-        if roomy:
+            hungry = self._starved and self._messages <= self._prefetch // 2
+            if hungry:
+                self._starved = False
+        if hungry:
             self._drained()
         return item
 

@@ -8,6 +8,7 @@ before we read it, and becomes a gap event, never silence.
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -21,6 +22,7 @@ from zkms.tree import Entry, parse_entry
 
 log = logging.getLogger("zkms.reader")
 T = TypeVar("T")
+RETRY_AFTER = 0.5
 WINDOW = 32
 """Gets in flight for one queue at the most."""
 
@@ -54,6 +56,7 @@ class Reader:
         self._changed = True
         self._listing = False
         self._closed = False
+        self._retrying = False
 
     def wake(self) -> None:
         """The queue may have changed."""
@@ -113,7 +116,8 @@ class Reader:
             self._lost()
             return
         except (ConnectionLost, Closed):
-            self._changed = True  # reconnected() goes on
+            self._changed = True
+            self._try_later()
             return
         except StoreError:
             log.exception("cannot list %s", self.queue)
@@ -141,7 +145,8 @@ class Reader:
         try:
             raw, _ = reply.result()
         except (ConnectionLost, Closed):
-            return  # stays in flight: reconnected() begins again there
+            self._try_later()  # it stays in flight, and is where reconnected() begins again
+            return
         except NodeMissing:
             self._in_flight.popleft()
             self._miss("an entry was removed before it was read")
@@ -153,6 +158,19 @@ class Reader:
             entry = self._in_flight.popleft()
             self._inbox.put(Fetched(entry, f"{self.queue}/{entry.name}", raw))
         self.advance()
+
+    def _try_later(self) -> None:
+        """A new connection calls reconnected(); a server that timed out or is throttled keeps the old one."""
+        if self._session.state is State.CONNECTED and not self._retrying:
+            self._retrying = True
+            timer = threading.Timer(RETRY_AFTER, lambda: self._loop.post(self._retry))
+            timer.daemon = True
+            timer.start()
+
+    def _retry(self) -> None:
+        self._retrying = False
+        if not self._closed:
+            self.reconnected()
 
     def _miss(self, reason: str) -> None:
         self._inbox.put(Marker(self._gap(reason)))

@@ -10,6 +10,7 @@ Thread: `zkms-registrar` wakes when the session changes, and may wait for ZooKee
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import socket
@@ -58,7 +59,7 @@ class Registrar:
         self._tree = tree
         self._client_id = client_id
         self._started = time.time()
-        self._incarnation = 1
+        self._ids = itertools.count(1)
         self._lock = threading.RLock()
         self._subscriptions: list[Registrable] = []
         self._repairs: list[Registrable] = []
@@ -81,6 +82,11 @@ class Registrar:
         self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
+
+    def new_id(self) -> str:
+        """An id for a subscription of this client, never used before: what is registered under an id never changes."""
+        number = next(self._ids)
+        return self._client_id if number == 1 else f"{self._client_id}~{number}"
 
     def subscribe(self, subscription: Registrable) -> None:
         """Register; when this returns, every publish that begins reaches the queue."""
@@ -131,8 +137,7 @@ class Registrar:
             stat = self._session.exists(path)
             state = self._queue_state(queue)
             if state is not None and state[0].gone:
-                self._incarnation += 1
-                subscription.id = f"{self._client_id}~{self._incarnation}"
+                subscription.id = self.new_id()
                 continue
             if stat is not None and state is not None and stat.ephemeralOwner == self._session_id():
                 return

@@ -99,8 +99,15 @@ class Subscription:
 
         A handler that is still busy after `timeout` seconds is left behind.
         """
+        if self._stop(timeout):
+            self._bus.unsubscribed(self)
+
+    close = unsubscribe
+
+    def _stop(self, timeout: float) -> bool:
+        """Take no more messages and finish the one in hand; False if that was done before."""
         if self._closed:
-            return
+            return False
         self._closed = True
         if self._reader is not None:
             self._bus.loop.post(self._reader.close)
@@ -111,9 +118,11 @@ class Subscription:
             if thread.is_alive():
                 log.warning("the handler of %r is still busy after %g s: left behind", self.topic, timeout)
         self._bus.acks.drain(timeout)
-        self._bus.unsubscribed(self)
+        return True
 
-    close = unsubscribe
+    def abandon(self, timeout: float) -> None:
+        """Stop without ZooKeeper, which does not answer: the session's end and the cleaner do the rest."""
+        self._stop(timeout)
 
     def __enter__(self) -> Subscription:
         return self
