@@ -1,0 +1,52 @@
+# Each target sets up what it needs, from a bare checkout with Python 3.11 or newer.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check build clean
+
+help:  ## say what there is
+	@echo "make demo     see it: caches on several nodes, invalidated through a real ZooKeeper"
+	@echo "make test     run every test, on ZooKeeper embedded and in containers (ARGS='-k name' for some of them)"
+	@echo "make check    lint, formatting and types"
+	@echo "make build    wheel and sdist, into dist/"
+	@echo "make clean    remove what the others made"
+
+demo: $(VENV)/demo.stamp
+	$(BIN)/zkms demo $(ARGS)
+
+test: $(VENV)/dev.stamp
+	$(BIN)/pytest --zookeeper=both $(ARGS)
+
+check: $(VENV)/dev.stamp
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+build: $(VENV)/dev.stamp
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is renewed when the requirements change; the editable install follows the sources by itself.
+$(VENV)/pip.stamp: constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "zkms needs Python 3.11 or newer: make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) --upgrade pip
+	@touch $@
+
+$(VENV)/demo.stamp: $(VENV)/pip.stamp pyproject.toml
+	$(INSTALL) --build-constraint constraints.txt --editable '.[server,cleaner]'
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml
+	$(INSTALL) --build-constraint constraints.txt --editable '.[all]' --group dev
+	@touch $@
