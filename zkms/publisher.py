@@ -53,10 +53,11 @@ WINDOW = 64
 class Outgoing:
     """A frame on its way to the subscriptions of a topic."""
 
-    def __init__(self, topic: str, packed: list[Packed], *, without: str | None, deadline: float) -> None:
+    def __init__(self, topic: str, packed: list[Packed], *, without: str | None, drop: bool, deadline: float) -> None:
         self.topic = topic
         self.packed = packed
         self.without = without
+        self.drop = drop
         self.deadline = deadline
         self.future: Future[Receipt] = Future()
         self.seq = 0
@@ -101,7 +102,7 @@ class Publisher:
 
         `without` is a subscription that shall not get it. `drop`: nobody there is fine.
         """
-        outgoing = Outgoing(topic, packed, without=without, deadline=deadline)
+        outgoing = Outgoing(topic, packed, without=without, drop=drop, deadline=deadline)
         try:
             snapshot = self._resolve(outgoing)
             while not self._limits.admit(topic, outgoing.targets, len(packed)):
@@ -250,10 +251,13 @@ class Publisher:
             skipped=outgoing.skipped,
         )
 
-    def _give_up(self, outgoing: Outgoing, error: BaseException) -> None:
+    def _remove(self, outgoing: Outgoing) -> None:
         with self._state:
             self._outstanding.remove(outgoing)
             self._state.notify_all()
+
+    def _give_up(self, outgoing: Outgoing, error: BaseException) -> None:
+        self._remove(outgoing)
         if outgoing.future.set_running_or_notify_cancel():
             outgoing.future.set_exception(error)
 
@@ -290,8 +294,7 @@ class Publisher:
         waiting = []
         for outgoing in list(self._outstanding):
             if stored is not None and outgoing.last <= stored:
-                with self._state:
-                    self._outstanding.remove(outgoing)
+                self._remove(outgoing)
                 self._succeed(outgoing, {member.subscription: None for member in outgoing.targets})
             elif (final := self._final(outgoing, stored)) is not None:
                 self._give_up(outgoing, final)
@@ -305,6 +308,12 @@ class Publisher:
         for outgoing in waiting:
             try:
                 self._launch(outgoing, self._operations(outgoing, self._resolve(outgoing)))
+            except NoSubscribers as error:
+                if outgoing.drop:
+                    self._remove(outgoing)
+                    self._succeed(outgoing, {})
+                else:
+                    self._give_up(outgoing, error)
             except ZkmsError as error:
                 self._give_up(outgoing, error)
 
