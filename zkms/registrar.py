@@ -63,6 +63,8 @@ class Registrar:
         self._lock = threading.RLock()
         self._subscriptions: list[Registrable] = []
         self._repairs: list[Registrable] = []
+        self._moving: dict[Registrable, str] = {}
+        """New ids, until their registration is known to stand."""
         self._generation = 0
         self._wake = threading.Event()
         self._closed = False
@@ -132,22 +134,26 @@ class Registrar:
         deadline = time.monotonic() + self._session.config.request_timeout
         topic = subscription.topic
         while True:
-            path = self._tree.registration(topic, subscription.id)
-            queue = self._tree.queue(subscription.id, topic)
+            id = self._moving.get(subscription, subscription.id)
+            path = self._tree.registration(topic, id)
+            queue = self._tree.queue(id, topic)
             stat = self._session.exists(path)
             state = self._queue_state(queue)
-            if state is not None and state[0].gone:
-                subscription.id = self.new_id()
+            vanished = state is None and gap is not None and id == subscription.id
+            if vanished or (state is not None and state[0].gone):
+                # Not made again under its id: late acks of what it held would hit its successor's entries.
+                self._moving[subscription] = self.new_id()
                 continue
             if stat is not None and state is not None and stat.ephemeralOwner == self._session_id():
-                return
+                break  # also the end of an attempt whose answer was lost
             operations: list[Operation] = []
             if state is None:
-                operations += self._make_queue(subscription.id, queue)
+                operations += self._make_queue(id, queue)
             else:  # at its version: a cleaner that condemns it now fails, or we do
                 operations.append(SetData(queue, encode(state[0]), state[1]))
-            if stat is not None:  # of our former session
-                operations.append(Delete(path))
+            former = path if id == subscription.id else self._tree.registration(topic, subscription.id)
+            if self._session.exists(former) is not None:  # of our former session, or of the queue that vanished
+                operations.append(Delete(former))
             registration = Registration(self._client_id, subscription.limit)
             operations.append(Create(path, encode(registration), ephemeral=True))
             if gap is not None:
@@ -156,6 +162,7 @@ class Registrar:
             operations.append(SetData(self._tree.topic(topic), b""))
             try:
                 self._session.multi(operations)
+                break
             except TransactionFailed as error:
                 if not isinstance(error.cause, (NodeMissing, NodeExists, BadVersion)):
                     raise error.cause from error
@@ -165,10 +172,8 @@ class Registrar:
             except ConnectionLost:
                 if time.monotonic() >= deadline:
                     raise
-            else:
-                if gap is not None and state is None:
-                    subscription.moved(subscription.id)
-                return
+        if self._moving.pop(subscription, None) is not None:
+            subscription.moved(id)
 
     def _queue_state(self, queue: str) -> tuple[QueueState, int] | None:
         try:
