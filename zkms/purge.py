@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from zkms.errors import ConnectionLost, NodeMissing, NotEmpty, TransactionFailed
-from zkms.operations import Delete, Operation
+from zkms.operations import MAX_TRANSACTION, Delete, Operation, transaction_size
 from zkms.session import Session, failed_with
 
 BATCH = 1000
+BATCH_BYTES = MAX_TRANSACTION // 2
 IN_FLIGHT = 4
 
 
@@ -21,9 +22,10 @@ def delete_children(
     guard: Sequence[Operation] = (),
     progress: Callable[[int], None] = lambda _count: None,
 ) -> int:
-    """Delete all children of a znode and return how many; every transaction begins with `guard`.
+    """Delete all that is below a znode and return how many znodes that were; `progress` may raise to stop.
 
-    A refused guard raises `TransactionFailed`, and nothing more is deleted. A lost connection is waited for.
+    Every transaction begins with `guard`: where that is refused, `TransactionFailed` is raised and nothing more is
+    deleted. A lost connection is waited for.
     """
     deleted = 0
     while True:
@@ -33,56 +35,64 @@ def delete_children(
             return deleted
         if not names:
             return deleted
-        before = deleted
-        deleted += _delete_batch(session, [f"{parent}/{name}" for name in names], guard, progress)
-        if deleted == before:
-            # Somebody else deletes here too, or one of them has children: one by one, to get past it.
-            deleted += _delete_singly(session, [f"{parent}/{name}" for name in names], guard)
+        count, parents = _delete_all(session, [f"{parent}/{name}" for name in names], guard, progress)
+        deleted += count
+        for path in parents:  # entries have no children, so another program has made these
+            deleted += delete_children(session, path, guard, progress)
 
 
-def _delete_batch(
+def _delete_all(
     session: Session, paths: list[str], guard: Sequence[Operation], progress: Callable[[int], None]
-) -> int:
+) -> tuple[int, list[str]]:
+    """How many were deleted, and which have children; what is left besides is to be listed again."""
     deleted = 0
-    under_way: deque[tuple[int, Future[list[Any]]]] = deque()
+    parents: list[str] = []
+    under_way: deque[tuple[list[str], Future[list[Any]]]] = deque()
+    chunks = _chunks(paths)
+    chunk = next(chunks, None)
+    lost = False
     session.wait_connected(session.config.request_timeout)
-    chunks = [paths[i : i + BATCH] for i in range(0, len(paths), BATCH)]
-    failed = False
-    while chunks or under_way:
-        while chunks and len(under_way) < IN_FLIGHT and not failed:
-            chunk = chunks.pop(0)
-            under_way.append((len(chunk), session.multi_async([*guard, *map(Delete, chunk)])))
-        if not under_way:
-            break
-        count, reply = under_way.popleft()
+    while under_way or (chunk is not None and not lost):
+        while chunk is not None and len(under_way) < IN_FLIGHT and not lost:
+            under_way.append((chunk, session.multi_async([*guard, *map(Delete, chunk)])))
+            chunk = next(chunks, None)
+        sent, reply = under_way.popleft()
         try:
             reply.result(session.config.request_timeout)
         except ConnectionLost:
-            failed = True  # what is left is listed again by the caller
-        except TransactionFailed as error:
-            if error.index < len(guard):
-                raise
-            failed = True
-        else:
-            deleted += count
-            progress(count)
-    return deleted
-
-
-def _delete_singly(session: Session, paths: list[str], guard: Sequence[Operation]) -> int:
-    deleted = 0
-    for path in paths:
-        try:
-            session.multi([*guard, Delete(path)])
-            deleted += 1
+            lost = True
         except TransactionFailed as error:
             if error.index < len(guard):
                 raise
             if failed_with(error, NotEmpty):
-                deleted += delete_children(session, path, guard)
-            elif not failed_with(error, NodeMissing):
+                parents += _with_children(session, sent)
+            elif not failed_with(error, NodeMissing):  # that one somebody else has deleted
                 raise error.cause from error
-    return deleted
+        else:
+            deleted += len(sent)
+            progress(len(sent))
+    return deleted, parents
+
+
+def _chunks(paths: list[str]) -> Iterator[list[str]]:
+    """As many as one transaction holds."""
+    chunk: list[str] = []
+    size = 0
+    for path in paths:
+        added = transaction_size([Delete(path)])
+        if chunk and (len(chunk) >= BATCH or size + added > BATCH_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(path)
+        size += added
+    if chunk:
+        yield chunk
+
+
+def _with_children(session: Session, paths: list[str]) -> list[str]:
+    replies = [(path, session.exists_async(path)) for path in paths]
+    stats = [(path, reply.result(session.config.request_timeout)) for path, reply in replies]
+    return [path for path, stat in stats if stat is not None and stat.numChildren]
 
 
 def delete_queue(
