@@ -1,0 +1,22 @@
+"""`zkms clients`: the processes that are connected."""
+
+from __future__ import annotations
+
+import click
+
+from zkms.cli.connection import inspect
+from zkms.cli.options import Settings, settings
+from zkms.cli.output import clock, print_json, print_table
+
+
+@click.command()
+@settings
+def clients(settings: Settings) -> None:
+    """List the processes that are connected, with host and process id."""
+    with inspect(settings) as inspector:
+        found = inspector.discovery.clients()
+    if settings.json:
+        print_json(found)
+        return
+    rows = [(c.client, c.host, str(c.pid), c.version, clock(c.started)) for c in found]
+    print_table(("CLIENT", "HOST", "PID", "VERSION", "CONNECTED SINCE"), rows, empty="No clients.")

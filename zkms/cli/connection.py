@@ -1,0 +1,116 @@
+"""From the command line to ZooKeeper: which servers, with which credentials."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from zkms.bus import Bus, connect
+from zkms.cli.exit_codes import Exit
+from zkms.cli.failure import Failure
+from zkms.cli.options import Settings
+from zkms.config import DEFAULT_HOSTS, Auth, Config, Tls
+from zkms.discovery import Discovery
+from zkms.errors import NodeMissing
+from zkms.session import Session
+from zkms.tree import Tree
+
+CONNECT_TIMEOUT = 5.0
+
+
+def find_hosts(settings: Settings) -> str:
+    """The servers that were named, or the one on this machine's default port if it runs."""
+    if settings.hosts:
+        return settings.hosts
+    host, port = DEFAULT_HOSTS.split(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1.0).close()
+    except OSError as error:
+        raise Failure(
+            f"no ZooKeeper answers on {DEFAULT_HOSTS}: start one with 'zkms server', "
+            "or name yours with --hosts or ZKMS_HOSTS",
+            Exit.NO_ZOOKEEPER,
+        ) from error
+    return DEFAULT_HOSTS
+
+
+def read_auth(environ: Mapping[str, str] = os.environ) -> list[Auth] | None:
+    """Credentials from ZKMS_AUTH, or from the lines of the file ZKMS_AUTH_FILE; None if neither is set."""
+    lines, source = [environ.get("ZKMS_AUTH", "")], "ZKMS_AUTH"
+    if not lines[0] and (name := environ.get("ZKMS_AUTH_FILE", "")):
+        source = f"ZKMS_AUTH_FILE ({name})"
+        try:
+            lines = Path(name).read_text().splitlines()
+            if Path(name).stat().st_mode & 0o077:
+                click.echo(f"Warning: {name} can be read by others on this machine: chmod 600 it", err=True)
+        except (OSError, UnicodeDecodeError) as error:
+            raise Failure(f"{source} cannot be read: {getattr(error, 'strerror', None) or 'not text'}") from error
+    pairs = []
+    for line in filter(None, map(str.strip, lines)):
+        scheme, _, credential = line.partition(":")
+        if not scheme or ":" not in credential:
+            raise Failure(f"{source} must be SCHEME:USER:PASSWORD, such as digest:ann:secret", Exit.USAGE)
+        pairs.append((scheme, credential))
+    return pairs or None
+
+
+def read_tls(environ: Mapping[str, str] = os.environ) -> Tls | None:
+    """TLS as ZKMS_TLS_CA, ZKMS_TLS_CERT and ZKMS_TLS_KEY say; None if none of them is set."""
+    ca, cert, key = (environ.get(f"ZKMS_TLS_{what}") or None for what in ("CA", "CERT", "KEY"))
+    return Tls(ca=ca, cert=cert, key=key) if ca or cert or key else None
+
+
+def open_bus(settings: Settings, *, cleaner: bool) -> Bus:
+    """Connect as a client that publishes or subscribes."""
+    return connect(
+        find_hosts(settings),
+        root=settings.root,
+        auth=read_auth(),
+        tls=read_tls(),
+        cleaner=cleaner,
+        connect_timeout=CONNECT_TIMEOUT,
+    )
+
+
+class Inspector:
+    """A look at the tree from outside: makes nothing, and does not show up among the clients."""
+
+    def __init__(self, session: Session, tree: Tree) -> None:
+        self.session = session
+        self.tree = tree
+        self.discovery = Discovery(session, tree)
+
+    def names(self, path: str) -> list[str]:
+        """The children of a znode, sorted; none if it does not exist."""
+        try:
+            return sorted(self.session.children(path)[0])
+        except NodeMissing:
+            return []
+
+
+@contextmanager
+def inspect(settings: Settings) -> Iterator[Inspector]:
+    """Connect to look at, or to mend, what is there."""
+    session = Session(inspection_config(settings))
+    session.start()
+    try:
+        yield Inspector(session, Tree(session.config.root))
+    finally:
+        session.close()
+
+
+def inspection_config(settings: Settings) -> Config:
+    """How to connect for that."""
+    return Config(
+        hosts=find_hosts(settings),
+        root=settings.root,
+        auth=tuple(read_auth() or ()),
+        tls=read_tls(),
+        cleaner=False,
+        connect_timeout=CONNECT_TIMEOUT,
+    )

@@ -1,0 +1,28 @@
+"""What the exit codes of `zkms` mean: this table is the documentation, and the only place that knows the numbers."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """How a command ended."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    NO_ZOOKEEPER = 3
+    NOT_IN_TIME = 4
+    NOBODY = 5
+    INTERRUPTED = 130
+
+
+MEANING = {
+    Exit.OK: "done",
+    Exit.ERROR: "an error, said in one sentence; for doctor: a problem was found",
+    Exit.USAGE: "wrong usage: an unknown option, a bad topic name",
+    Exit.NO_ZOOKEEPER: "no ZooKeeper answers",
+    Exit.NOT_IN_TIME: "not in time: nothing or too little received, or not acked by all",
+    Exit.NOBODY: "nobody subscribes to the topic",
+    Exit.INTERRUPTED: "interrupted, by Ctrl-C or SIGTERM",
+}

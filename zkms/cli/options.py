@@ -1,0 +1,41 @@
+"""The options that all commands share, declared once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from zkms.cli.failure import set_up_logging
+
+HOSTS_HELP = "ZooKeeper's servers (ZKMS_HOSTS); without it, one on this machine's default port."
+ROOT_HELP = "Znode that everything is below (ZKMS_ROOT); /zkms if not given."
+JSON_HELP = "Print one JSON document instead of text; 'sub' prints one object per line."
+VERBOSE_HELP = "Show the library's log on stderr; -vv shows more."
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was said on the command line and in the environment about where to connect and how to print."""
+
+    hosts: str | None
+    root: str
+    json: bool
+
+
+def settings(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --hosts, --root, --json and --verbose to a command, and hand them over as its first argument."""
+
+    @click.option("--hosts", metavar="HOST:PORT,...", envvar="ZKMS_HOSTS", help=HOSTS_HELP)
+    @click.option("--root", metavar="PATH", envvar="ZKMS_ROOT", default="/zkms", help=ROOT_HELP)
+    @click.option("--json", "json_", is_flag=True, help=JSON_HELP)
+    @click.option("-v", "--verbose", count=True, help=VERBOSE_HELP)
+    @functools.wraps(command)
+    def wrapper(*args: Any, hosts: str | None, root: str, json_: bool, verbose: int, **kwargs: Any) -> Any:
+        set_up_logging(verbose)
+        return command(Settings(hosts, root, json_), *args, **kwargs)
+
+    return wrapper

@@ -1,0 +1,105 @@
+"""What people and programs read: tables, JSON, and text that cannot harm a terminal."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import unicodedata
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+import msgspec
+
+MIN_COLUMN = 8
+
+
+def print_json(document: Any) -> None:
+    """One JSON document, indented."""
+    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+
+
+def print_json_line(document: Any) -> None:
+    """One JSON document on one line, for streams."""
+    click.echo(msgspec.json.encode(document))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str) -> None:
+    """Aligned columns, numbers to the right. On a terminal long cells are cut to its width; a pipe gets all."""
+    if not rows:
+        click.echo(empty)
+        return
+    cells = [[safe(cell) for cell in row] for row in rows]
+    widths = [max(width(cell) for cell in column) for column in zip(columns, *cells, strict=True)]
+    if sys.stdout.isatty():
+        _squeeze(widths, shutil.get_terminal_size().columns)
+    numeric = [all(isinstance(row[i], int | float) for row in rows) for i in range(len(columns))]
+    header = "  ".join(_fit(name, w, right) for name, w, right in zip(columns, widths, numeric, strict=True))
+    click.echo(click.style(header.rstrip(), bold=True))
+    for row in cells:
+        click.echo("  ".join(_fit(c, w, right) for c, w, right in zip(row, widths, numeric, strict=True)).rstrip())
+
+
+def _squeeze(widths: list[int], available: int) -> None:
+    """Take from the widest column until the table fits, or every column is as narrow as is useful."""
+    while sum(widths) + 2 * (len(widths) - 1) > available and max(widths) > MIN_COLUMN:
+        widest = widths.index(max(widths))
+        second = max([w for i, w in enumerate(widths) if i != widest], default=MIN_COLUMN)
+        excess = sum(widths) + 2 * (len(widths) - 1) - available
+        widths[widest] = max(widths[widest] - excess, min(second, widths[widest] - 1), MIN_COLUMN)
+
+
+def _fit(cell: str, columns: int, right: bool) -> str:
+    while width(cell) > columns:
+        cell = cell[: max(0, columns - 1 - (width(cell) - len(cell)))] + "…" if len(cell) > 1 else ""
+    padding = " " * (columns - width(cell))
+    return padding + cell if right else cell + padding
+
+
+def width(text: str) -> int:
+    """Columns that a text takes on a terminal."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def safe(value: Any) -> str:
+    """A value as one line of text without control characters."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return escape("-" if value is None else str(value))
+
+
+def escape(text: str) -> str:
+    r"""Control and other invisible characters as \n, \x1b and the like."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def data_text(data: Any) -> str:
+    """A message's data for people: text as it is, bytes as text where they are, everything else as JSON."""
+    if isinstance(data, bytes):
+        return escape(data.decode(errors="backslashreplace"))
+    return data if isinstance(data, str) else msgspec.json.encode(data).decode()
+
+
+def data_json(data: Any) -> dict[str, Any]:
+    """A message's data for programs: {"data": ...}, or {"data_base64": ...} for bytes."""
+    return {"data_base64": data} if isinstance(data, bytes) else {"data": data}
+
+
+def clock(seconds: float) -> str:
+    """A moment in local time, or "?" for one that no calendar has."""
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return "?"
+
+
+def plural(count: int, what: str, many: str | None = None) -> str:
+    """ "1 message", "1,000 messages"."""
+    return f"{count:,} {what if count == 1 else many or what + 's'}"

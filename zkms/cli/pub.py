@@ -1,0 +1,132 @@
+"""`zkms pub`: publish one message, many of the same, or one per line of standard input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Any
+
+import click
+import msgspec
+
+from zkms.bus import Bus, IfNobody
+from zkms.cli.connection import open_bus
+from zkms.cli.delivery import Delivery
+from zkms.cli.exit_codes import Exit
+from zkms.cli.lines import read_lines
+from zkms.cli.options import Settings, settings
+from zkms.cli.output import plural, print_json, print_table
+from zkms.cli.progress import Progress
+from zkms.errors import ZkmsError
+from zkms.names import check_topic
+
+CHUNK = 5_000
+"""Messages of one call: bounds what is held in memory."""
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("data", required=False)
+@click.option("--key", help="Key of the messages, such as the id of what has changed.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be given repeatedly.")
+@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Publish DATA so many times.")
+@click.option("--stdin", is_flag=True, help="Publish each line of standard input, as it comes.")
+@click.option("--json-data", is_flag=True, help="DATA, or each line, is JSON and arrives as what it stands for.")
+@click.option(
+    "--wait", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait until everybody has acked, and say who has."
+)
+@click.option(
+    "--if-nobody", type=click.Choice(["raise", "drop"]), default="raise", show_default=True, help="Without subscribers."
+)
+@settings
+@click.pass_context
+def pub(
+    ctx: click.Context,
+    settings: Settings,
+    topic: str,
+    data: str | None,
+    key: str | None,
+    headers: tuple[str, ...],
+    count: int,
+    stdin: bool,
+    json_data: bool,
+    wait: float | None,
+    if_nobody: IfNobody,
+) -> None:
+    """Publish messages to a topic: to everybody who subscribes to it now.
+
+    \b
+    Examples:
+      zkms pub users 42 --key 42 --wait 2
+      zkms pub users '{"id": 42}' --json-data
+      tail -f changes.txt | zkms pub users --stdin
+    """
+    if stdin == (data is not None):
+        raise click.UsageError("give either DATA or --stdin")
+    if stdin and count != 1:
+        raise click.UsageError("--count repeats DATA; it does not go with --stdin")
+    check_topic(topic)
+    named = _headers(headers)
+    chunks = read_lines() if stdin else _repeated(data or "", count)
+    delivery = Delivery(topic, keep=wait is not None)
+    with open_bus(settings, cleaner=False) as bus, Progress("messages") as progress:
+        for chunk in chunks:
+            values = [_parse(text) for text in chunk] if json_data else chunk
+            _publish(bus, delivery, values, key, named, if_nobody)
+            progress.add(len(chunk))
+        if wait is not None:
+            delivery.wait(wait)
+    _print(settings, delivery, waited=wait is not None)
+    if wait is not None and not delivery.complete:
+        ctx.exit(Exit.NOT_IN_TIME)
+
+
+def _publish(
+    bus: Bus, delivery: Delivery, values: list[Any], key: str | None, headers: dict[str, str], if_nobody: IfNobody
+) -> None:
+    by_key = None if key is None else lambda _data: key
+    if len(values) == 1:
+        delivery.add([bus.publish(delivery.topic, values[0], key=key, headers=headers, if_nobody=if_nobody)])
+        return
+    try:
+        receipts = bus.publish_many(delivery.topic, values, key=by_key, headers=headers, if_nobody=if_nobody)
+    except ZkmsError as error:
+        if delivery.messages:
+            error.add_note(f"{plural(delivery.messages, 'message')} before these had been stored")
+        raise
+    delivery.add(receipts)
+
+
+def _print(settings: Settings, delivery: Delivery, *, waited: bool) -> None:
+    if settings.json:
+        print_json(delivery.as_json(waited=waited))
+        return
+    if not delivery.subscriptions:
+        click.echo(f"Nobody subscribes to {delivery.topic!r}: {plural(delivery.messages, 'message')} dropped.")
+        return
+    where = plural(len(delivery.subscriptions), "subscription")
+    click.echo(f"Published {plural(delivery.messages, 'message')} to {delivery.topic!r}: {where}.")
+    if waited:
+        rows = [(name, state, why) for name, (state, why) in sorted(delivery.states().items())]
+        print_table(("SUBSCRIPTION", "STATE", "WHY"), rows, empty="")
+
+
+def _headers(given: tuple[str, ...]) -> dict[str, str]:
+    pairs = [item.partition("=") for item in given]
+    for name, equals, _ in pairs:
+        if not name or not equals:
+            raise click.UsageError(f"--header {name!r}: write it as NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def _parse(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeEncodeError) as error:
+        raise click.UsageError(f"{text!r:.60} is not JSON: {error}") from error
+
+
+def _repeated(data: str, count: int) -> Iterator[list[str]]:
+    while count:
+        yield list(repeat(data, min(count, CHUNK)))
+        count -= min(count, CHUNK)
