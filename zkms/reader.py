@@ -53,6 +53,8 @@ class Reader:
         self._in_flight: deque[Entry] = deque()
         self._round = 0
         """Grows when what is in flight has become void, so that late answers are known as such."""
+        self._missing = False
+        """Whether the entry before the next one was gone when it was fetched."""
         self._changed = True
         self._listing = False
         self._closed = False
@@ -149,13 +151,16 @@ class Reader:
             return
         except NodeMissing:
             self._in_flight.popleft()
-            self._miss("an entry was removed before it was read")
+            if not self._missing:  # a purge takes thousands at once: that is one gap, not thousands
+                self._missing = True
+                self._miss("entries were removed before they were read")
         except StoreError as error:
             entry = self._in_flight.popleft()
             log.error("cannot read %s/%s: %s", self.queue, entry.name, error)
             self._miss(f"an entry could not be read: {error}")
         else:
             entry = self._in_flight.popleft()
+            self._missing = False
             self._inbox.put(Fetched(entry, f"{self.queue}/{entry.name}", raw))
         self.advance()
 
