@@ -21,8 +21,11 @@ def delete_children(
     parent: str,
     guard: Sequence[Operation] = (),
     progress: Callable[[int], None] = lambda _count: None,
+    only: Callable[[str], bool] = lambda _name: True,
 ) -> int:
     """Delete all that is below a znode and return how many znodes that were; `progress` may raise to stop.
+
+    `only` chooses among the children by name.
 
     Every transaction begins with `guard`: where that is refused, `TransactionFailed` is raised and nothing more is
     deleted. A lost connection is waited for.
@@ -33,6 +36,7 @@ def delete_children(
             names, _ = session.children(parent)
         except NodeMissing:
             return deleted
+        names = list(filter(only, names))
         if not names:
             return deleted
         count, parents = _delete_all(session, [f"{parent}/{name}" for name in names], guard, progress)
