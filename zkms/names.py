@@ -25,9 +25,10 @@ def _fault(name: object) -> str | None:
     if "/" in name:
         return "it contains '/'"
     # Control, surrogate, private and unassigned characters: ZooKeeper refuses most of them, and people cannot see them.
-    bad = next((c for c in name if unicodedata.category(c) in ("Cc", "Cs", "Co", "Cn")), None)
+    # It also refuses what is no single UTF-16 unit (emoji), and the specials from U+FFF0 on.
+    bad = next((c for c in name if c >= "\ufff0" or unicodedata.category(c) in ("Cc", "Cs", "Co", "Cn")), None)
     if bad is not None:
-        return f"it contains {bad!a}"
+        return f"it contains {bad!a}, which ZooKeeper does not take"
     if len(name.encode()) > MAX_BYTES:
         return f"it is longer than {MAX_BYTES} bytes in UTF-8"
     return None
@@ -55,7 +56,7 @@ def check_name(what: str, name: object) -> str:
 
 def check_root(root: object) -> str:
     """An absolute znode path without a trailing slash, else `InvalidArgument`."""
-    if not isinstance(root, str) or not root.startswith("/") or root == "/":
+    if not isinstance(root, str) or not root.startswith("/") or not root.strip("/"):
         raise InvalidArgument(f"invalid root {root!r:.80}: give an absolute znode path such as '/zkms'")
     levels = root.rstrip("/").split("/")[1:]
     for level in levels:
