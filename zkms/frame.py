@@ -57,7 +57,7 @@ def encode(frame: Frame) -> bytes:
 
 def decode(raw: bytes) -> Frame:
     """The frame in a queue entry, or `CannotDecode` with the reason in plain words."""
-    if len(raw) < HEADER_SIZE or raw[:4] != MAGIC:
+    if len(raw) < HEADER_SIZE or raw[:4] != MAGIC or any(raw[5:8]):
         raise CannotDecode("not written by zkms", raw=raw)
     _, version, checksum, length = _HEADER.unpack_from(raw)
     if version != VERSION:
@@ -69,7 +69,7 @@ def decode(raw: bytes) -> Frame:
         raise CannotDecode("damaged: checksum does not match", raw=raw)
     try:
         frame = _decode(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CannotDecode(f"malformed frame: {error}", raw=raw) from error
     if not frame.messages:
         raise CannotDecode("malformed frame: no messages", raw=raw)

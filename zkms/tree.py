@@ -18,13 +18,13 @@ alone, so that limits and prefetch need no reads. ZooKeeper appends the ten-digi
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 
 LAYOUT = 1
 FULL_MARK = "!"
-_ENTRY = re.compile(r"([fg])\.(\d{1,9})\.(\d{1,9})\.(\d{10})")
+_ENTRY = re.compile(r"([fg])\.(\d{1,9})\.(\d{1,9})\.(\d{10})", re.ASCII)
 
 
 class Tree(msgspec.Struct, frozen=True):
@@ -129,7 +129,7 @@ class Registration(msgspec.Struct, frozen=True, tag_field="zkms", tag="registrat
     """The data of `subscribers/TOPIC/SUBSCRIPTION`: what a publisher must know of a subscription."""
 
     client: str
-    limit: int
+    limit: Annotated[int, msgspec.Meta(ge=1)]
     kind: str = "live"
 
 
@@ -188,4 +188,7 @@ def encode(record: Record) -> bytes:
 
 def decode(data: bytes, kind: type[R]) -> R:
     """The record of this kind in a znode's data; `msgspec.DecodeError` if another program wrote it."""
-    return msgspec.json.decode(data, type=kind)
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (UnicodeDecodeError, RecursionError) as error:  # msgspec lets these two through
+        raise msgspec.DecodeError(str(error)) from error
