@@ -4,6 +4,8 @@
         zkms.connect(zookeeper.hosts)
 
 The image is the official one unless another is given; where it cannot be pulled, one of our own is built.
+testcontainers' reaper removes containers even after kill -9; where its image cannot be had either, such containers stay
+behind, with the label `zkms.testing`.
 """
 
 from __future__ import annotations
