@@ -210,6 +210,8 @@ _SIMPLE: dict[type[BaseException], tuple[type[StoreError], str]] = {
     kz.SessionMovedError: (ConnectionLost, "session moved to another server"),
     kz.OperationTimeoutError: (ConnectionLost, "ZooKeeper timed out"),
     kz.RequestTimeoutError: (ConnectionLost, "ZooKeeper timed out"),
+    kz.ThrottledOpError: (ConnectionLost, "ZooKeeper is overloaded and threw the request away"),
+    kz.UnknownSessionError: (SessionExpired, "ZooKeeper does not know the session"),
     KazooTimeoutError: (ConnectionLost, "no answer in time"),
 }
 
