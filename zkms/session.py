@@ -261,6 +261,14 @@ class Session:
             path, lambda client: client.get_children_async(path, watch=_one_shot(watch), include_data=True), _same
         )
 
+    def acl_async(self, path: str) -> Future[list[tuple[str, str]]]:
+        """Who may do anything with a znode: pairs of scheme and id, such as ("world", "anyone")."""
+        return self._send(
+            path,
+            lambda client: client.get_acls_async(path),
+            lambda reply: [(str(acl.id.scheme), str(acl.id.id)) for acl in reply[0]],
+        )
+
     def multi_async(self, operations: Sequence[Operation]) -> Future[list[Any]]:
         """All or none: a path for each create, a Stat for each set, True for the others; or `TransactionFailed`."""
         size = transaction_size(operations)
@@ -329,6 +337,10 @@ class Session:
     def children(self, path: str, watch: Watch | None = None) -> tuple[list[str], Stat]:
         """`children_async`, tried again over reconnects until the request time-out."""
         return self._read(lambda: self.children_async(path, watch))
+
+    def acl(self, path: str) -> list[tuple[str, str]]:
+        """`acl_async`, tried again over reconnects until the request time-out."""
+        return self._read(lambda: self.acl_async(path))
 
     def multi(self, operations: Sequence[Operation], *, deadline: float | None = None) -> list[Any]:
         """`multi_async`, waited for. Sent once: after a `ConnectionLost` with `outcome_unknown` the caller decides."""

@@ -1,0 +1,23 @@
+"""What `zkms doctor` looks at: `server` for ZooKeeper itself, `tree` for what zkms has in it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Level = Literal["ok", "warning", "problem"]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was checked: how it is, and what to do about it."""
+
+    check: str
+    level: Level
+    finding: str
+    advice: str = ""
+
+
+def some(names: list[str], most: int = 3) -> str:
+    """A few of many names, for a sentence."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
