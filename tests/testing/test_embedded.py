@@ -90,14 +90,6 @@ def test_the_log_goes_where_the_user_wants_it(tmp_path: Path) -> None:
         assert "binding to port" in (tmp_path / "zk.log").read_text()
 
 
-def test_a_dead_node_cannot_be_paused() -> None:
-    """The error names the node and the way out."""
-    with EmbeddedZooKeeper() as zookeeper:
-        zookeeper.kill(0)
-        with pytest.raises(ServerError, match=r"node 0 is not running: restart\(0\) brings it back"):
-            zookeeper.pause(0)
-
-
 def test_an_ensemble_keeps_its_data_over_a_full_restart(tmp_path: Path, connect: Callable[..., KazooClient]) -> None:
     """New ports between the servers do not matter to the data they kept."""
     with EmbeddedZooKeeper(3, data=tmp_path) as zookeeper:
@@ -190,19 +182,20 @@ def test_a_server_that_dies_at_the_start_is_quoted() -> None:
     assert reason("") == "it said nothing"
 
 
-def test_children_die_when_their_parent_is_killed(eventually: Callable[..., None]) -> None:
+def test_children_die_when_their_parent_is_killed(tmp_path: Path, eventually: Callable[..., None]) -> None:
     """kill -9 of the owner leaves no JVM behind, even if the thread that started the servers is gone long since."""
     program = """
-import threading, time
+import sys, threading, time
 from zkms.testing import EmbeddedZooKeeper
-server = EmbeddedZooKeeper()
+server = EmbeddedZooKeeper(data=sys.argv[1])
 starter = threading.Thread(target=server.start)
 starter.start()
 starter.join()
 print(server.pids[0], flush=True)
 time.sleep(600)
 """
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         pid = int(owner.stdout.readline())
         assert is_alive(pid)

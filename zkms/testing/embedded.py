@@ -28,6 +28,7 @@ from zkms.testing.zoocfg import Setting, zoo_cfg
 
 HOST = "127.0.0.1"
 
+_NOT_RUNNING = "this ZooKeeper is not running: call start() first"
 _ATTEMPTS = 5  # to find ports that nobody takes between our look and the server's bind
 
 # Serial collection and no perf-data file: a quicker start and fewer threads. The compilers are left alone, although a
@@ -134,7 +135,7 @@ class EmbeddedZooKeeper:
     def data(self) -> Path:
         """The directory that holds a directory per node: zoo.cfg, myid, transaction logs and the log file."""
         if self._data is None:
-            raise ServerError("this ZooKeeper is not running: call start() first")
+            raise ServerError(_NOT_RUNNING)
         return self._data
 
     def kill(self, i: int) -> None:
@@ -182,7 +183,7 @@ class EmbeddedZooKeeper:
 
     def _running(self) -> list[Node]:
         if not self._nodes:
-            raise ServerError("this ZooKeeper is not running: call start() first")
+            raise ServerError(_NOT_RUNNING)
         return self._nodes
 
     def _child(self, i: int) -> Child:
@@ -208,9 +209,8 @@ class EmbeddedZooKeeper:
     def _launch(self, command: list[str | Path]) -> None:
         """Choose ports, write each node's configuration, start all and wait for all."""
         given = [] if self._port is None else list(range(self._port, self._port + self._count))
-        for port in given:
-            if not is_free(port):
-                raise ServerError(f"port {port} is taken by another process: choose another one")
+        if taken := [port for port in given if not is_free(port)]:
+            raise ServerError(f"port {taken[0]} is taken by another process: choose another one")
         free = free_ports(3 * self._count)
         clients, peers = given or free[: self._count], free[self._count :]
         servers = {i + 1: f"{HOST}:{peers[2 * i]}:{peers[2 * i + 1]}" for i in range(self._count)}
@@ -230,19 +230,16 @@ class EmbeddedZooKeeper:
                 (directory / "myid").write_text(f"{number}\n")
             except OSError as error:
                 raise ServerError(f"cannot write to the data directory {directory}: {error.strerror}") from error
-            log = self._log_file(number, directory)
             kept = self._given_data is not None or self._given_log is not None
-            self._nodes.append(Node(port, log, [*command, directory / "zoo.cfg"], log_kept=kept))
+            node = Node(port, self._log_file(number, directory), [*command, directory / "zoo.cfg"], log_kept=kept)
+            self._nodes.append(node)
         for node in self._nodes:
             node.start()
         await_serving([(HOST, port) for port in clients], self._timeout, self.check)
 
     def _log_file(self, number: int, directory: Path) -> Path:
-        if self._given_log is None:
-            return directory / "zookeeper.log"
-        if self._count == 1:
-            return self._given_log
-        return self._given_log.with_name(f"{self._given_log.name}.{number}")
+        given = self._given_log or directory / "zookeeper.log"
+        return given if self._given_log is None or self._count == 1 else given.with_name(f"{given.name}.{number}")
 
     def _stop_nodes(self) -> None:
         """End all at once; gently only where someone may look at the data afterwards."""
