@@ -8,12 +8,14 @@ from typing import TypeVar
 
 import msgspec
 
-from zkms.errors import NodeMissing
+from zkms.errors import NodeMissing, StoreError
 from zkms.session import Session
 from zkms.tree import FULL_MARK, ClientState, QueueState, Registration, Tree, decode
 
 A = TypeVar("A")
 B = TypeVar("B")
+WINDOW = 128
+"""Requests in flight at the most."""
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -65,7 +67,7 @@ class Discovery:
     def topics(self) -> list[TopicInfo]:
         """All topics that anybody ever subscribed to and that were not removed since."""
         names = self._names(self._tree.subscribers)
-        listed = self._ask(names, lambda name: self._session.children_async(self._tree.topic(name)))
+        listed = self.ask(names, lambda name: self._session.children_async(self._tree.topic(name)))
         return [
             TopicInfo(name, sum(not child.endswith(FULL_MARK) for child in children))
             for name, (children, _) in listed.items()
@@ -77,7 +79,7 @@ class Discovery:
         flagged = {name.removesuffix(FULL_MARK) for name in names if name.endswith(FULL_MARK)}
         plain = [name for name in names if not name.endswith(FULL_MARK)]
         found = []
-        paths = self._ask(plain, lambda name: self._session.get_async(self._tree.registration(topic, name)))
+        paths = self.ask(plain, lambda name: self._session.get_async(self._tree.registration(topic, name)))
         for name, (data, _) in paths.items():
             try:
                 r = decode(data, Registration)
@@ -90,10 +92,10 @@ class Discovery:
     def queues(self) -> list[QueueInfo]:
         """All queues, also those whose subscription is gone and which wait for the cleaner."""
         owners = self._names(self._tree.messages)
-        listed = self._ask(owners, lambda name: self._session.children_async(self._tree.subscription(name)))
+        listed = self.ask(owners, lambda name: self._session.children_async(self._tree.subscription(name)))
         pairs = [(owner, topic) for owner, (topics, _) in listed.items() for topic in sorted(topics)]
-        read = self._ask(pairs, lambda pair: self._session.get_async(self._tree.queue(*pair)))
-        known = self._ask(list(read), lambda p: self._session.exists_async(self._tree.registration(p[1], p[0])))
+        read = self.ask(pairs, lambda pair: self._session.get_async(self._tree.queue(*pair)))
+        known = self.ask(list(read), lambda p: self._session.exists_async(self._tree.registration(p[1], p[0])))
         return [
             self._queue(pair, data, stat.numChildren, known[pair] is not None) for pair, (data, stat) in read.items()
         ]
@@ -109,7 +111,7 @@ class Discovery:
         """The connected processes."""
         found = []
         names = self._names(self._tree.clients)
-        for name, (data, _) in self._ask(names, lambda n: self._session.get_async(self._tree.client(n))).items():
+        for name, (data, _) in self.ask(names, lambda n: self._session.get_async(self._tree.client(n))).items():
             try:
                 state = decode(data, ClientState)
             except msgspec.MsgspecError:
@@ -124,17 +126,26 @@ class Discovery:
         except NodeMissing:
             return []
 
-    def _ask(self, things: Iterable[A], ask: Callable[[A], Future[B]]) -> dict[A, B]:
-        """One pipelined request for each; those that are gone meanwhile are left out."""
+    def ask(
+        self,
+        things: Iterable[A],
+        ask: Callable[[A], Future[B]],
+        failed: Callable[[A, StoreError], None] | None = None,
+    ) -> dict[A, B]:
+        """One pipelined request for each; those gone meanwhile are left out, as are those that go to `failed`."""
         timeout = self._session.config.request_timeout
         self._session.wait_connected(timeout)
         answers = {}
         pending = [*things]
-        for start in range(0, len(pending), 128):
-            replies = [(thing, ask(thing)) for thing in pending[start : start + 128]]
+        for start in range(0, len(pending), WINDOW):
+            replies = [(thing, ask(thing)) for thing in pending[start : start + WINDOW]]
             for thing, reply in replies:
                 try:
                     answers[thing] = reply.result(timeout)
                 except NodeMissing:
                     continue
+                except StoreError as error:
+                    if failed is None:
+                        raise
+                    failed(thing, error)
         return answers
