@@ -1,13 +1,17 @@
 """The cleaner: one of all clients and daemons is elected to remove what dead subscribers have left behind.
 
 election   who leads, and the check that every destructive transaction begins with
-sweep      one pass: finds what is orphaned, condemns it, removes it
+orphans    finds what nobody owns any more
+sweep      one pass: waits their grace out, condemns them, removes them
 cleaner    the thread that stands for election and sweeps while it leads
-daemon     zkms-cleaner: the same as a process, with metrics and health
+daemon     zkms-cleaner: the same as a process; oneshot its --once and --dry-run
+metrics    what Prometheus sees; web serves it with /healthz and /readyz
+notify     what systemd hears
 """
 
 from zkms_cleaner.cleaner import Cleaner
 from zkms_cleaner.election import Election, Lead
-from zkms_cleaner.sweep import Finding, Sweeper
+from zkms_cleaner.orphans import Finding
+from zkms_cleaner.sweep import Cut, Sweeper, Swept
 
-__all__ = ["Cleaner", "Election", "Finding", "Lead", "Sweeper"]
+__all__ = ["Cleaner", "Cut", "Election", "Finding", "Lead", "Sweeper", "Swept"]

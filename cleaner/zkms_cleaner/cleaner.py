@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from zkms.errors import TransactionFailed, ZkmsError
+from zkms.errors import Closed, TransactionFailed, ZkmsError
 from zkms.session import Session, State
 from zkms.tree import Tree
 from zkms_cleaner.election import Election, Lead
-from zkms_cleaner.sweep import Finding, Sweeper
+from zkms_cleaner.sweep import Cut, Sweeper, Swept
 
 log = logging.getLogger("zkms.cleaner")
 INTERVAL = 30.0
 GRACE = 30.0
+PAUSE = 1.0
+"""Seconds between two sweeps at the least, and after one that failed."""
 
 
 class Cleaner:
@@ -29,7 +31,8 @@ class Cleaner:
         *,
         interval: float = INTERVAL,
         grace: float = GRACE,
-        swept: Callable[[Sequence[Finding], float], None] = lambda _findings, _seconds: None,
+        swept: Callable[[Swept, float], None] = lambda _swept, _seconds: None,
+        failed: Callable[[Exception], None] = lambda _error: None,
     ) -> None:
         self.leading = False
         """Whether this one was the leader when it last looked."""
@@ -38,21 +41,32 @@ class Cleaner:
         self._session = session
         self._interval = interval
         self._swept = swept
-        self._election = Election(session, tree, client_id)
-        self._sweeper = Sweeper(session, tree, grace=grace)
+        self._failed = failed
         self._closed = False
+        self._election = Election(session, tree, client_id)
+        self._sweeper = Sweeper(session, tree, grace=grace, stopped=lambda: self._closed)
         self._thread = threading.Thread(target=self._run, name="zkms-cleaner", daemon=True)
+
+    @property
+    def standing(self) -> bool:
+        """Whether this one is connected and a candidate, so that it leads or will lead if the others go."""
+        return self._session.state is State.CONNECTED and self._election.standing
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs and the session can still come back."""
+        return self._thread.is_alive() and self._session.state not in (State.CLOSED, State.REFUSED)
 
     def start(self) -> None:
         """Stand for election from now on."""
         self._thread.start()
 
-    def close(self) -> None:
-        """Stop sweeping and give up the lead, so that another takes it at once."""
+    def close(self, timeout: float = 5.0) -> None:
+        """Cut a sweep short and give up the lead, so that another takes it at once; wait `timeout` seconds for that."""
         self._closed = True
         self._election.wake.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(timeout)
 
     def _run(self) -> None:
         next_sweep = 0.0
@@ -60,34 +74,56 @@ class Cleaner:
             wait = self._interval
             try:
                 lead = self._election.lead() if self._session.state is State.CONNECTED else None
-                self.leading = lead is not None
+                self._tell(lead is not None)
                 if lead is not None:
                     if time.monotonic() >= next_sweep:
-                        self._sweep(lead)
-                        next_sweep = time.monotonic() + self._interval
+                        next_sweep = self._sweep(lead)
                     wait = max(0.0, next_sweep - time.monotonic())
                 self.failures = 0
-            except ZkmsError as error:
-                self.failures += 1
-                wait = min(self._interval, 1.0)
-                if not self._closed:
-                    log.warning("sweep cut short, trying again: %s", error)
+            except Cut:
+                log.info("sweep cut short: the cleaner is closing")
+            except Exception as error:  # noqa: BLE001 - a cleaner that dies of one sweep would leave all that comes later
+                wait = min(self._interval, PAUSE)
+                self._fail(error)
             self._election.wake.wait(wait)
             self._election.wake.clear()
         try:
             self._election.resign()
         except ZkmsError as error:
-            log.info("could not resign; the session's end will do: %s", error)
-        self.leading = False
+            log.info("could not resign, the session's end will do: %s", error)
+        self._tell(False)
 
-    def _sweep(self, lead: Lead) -> None:
+    def _sweep(self, lead: Lead) -> float:
+        """Sweep once and return when to do so again."""
         began = time.monotonic()
         try:
-            removed = self._sweeper.sweep(lead)
+            swept = self._sweeper.sweep(lead)
         except TransactionFailed as error:
             if error.operation.path != lead.path:
                 raise
             log.warning("lost the lead in the middle of a sweep: stopped")
-            self.leading = False
+            self._tell(False)
+            self._election.wake.set()
+            return 0.0
+        now = time.monotonic()
+        self._swept(swept, now - began)
+        # Not later than the next orphan's grace is over.
+        return now + max(min(PAUSE, self._interval), min([self._interval, *(f.due_in for f in swept.waiting)]))
+
+    def _tell(self, leading: bool) -> None:
+        if leading != self.leading:
+            log.info("leads the cleaners from now on" if leading else "does not lead the cleaners any more")
+        self.leading = leading
+
+    def _fail(self, error: Exception) -> None:
+        if self._closed or isinstance(error, Closed):
             return
-        self._swept(removed, time.monotonic() - began)
+        self.failures += 1
+        if isinstance(error, ZkmsError):
+            log.warning("sweep cut short, trying again: %s", error)
+        else:
+            log.exception("a sweep failed in a way nobody thought of, trying again")
+        try:
+            self._failed(error)
+        except Exception:
+            log.exception("the cleaner's failure could not be reported")

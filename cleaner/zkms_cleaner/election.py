@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 
-from zkms.errors import NodeExists, NodeMissing, TransactionFailed
-from zkms.operations import Check, Create, Delete
+from zkms.errors import ConnectionLost, NodeMissing, TransactionFailed
+from zkms.operations import Check, Create, Delete, Operation
 from zkms.session import Session, State, failed_with
 from zkms.tree import Tree
 
@@ -20,14 +20,13 @@ log = logging.getLogger("zkms.cleaner")
 class Lead:
     """The right to delete, as long as its znode lives."""
 
-    def __init__(self, path: str, generation: int) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
-        self.generation = generation
 
     @property
-    def guard(self) -> tuple[Check]:
+    def guard(self) -> tuple[Operation, ...]:
         """What every destructive transaction begins with."""
-        return (Check(self.path, 0),)
+        return (Check(self.path, -1),)
 
 
 class Election:
@@ -36,61 +35,110 @@ class Election:
     def __init__(self, session: Session, tree: Tree, client_id: str) -> None:
         self.wake = threading.Event()
         """Set when something has changed and lead() should be asked again."""
+        self.leader: str | None = None
+        """Name of the candidate that leads, as long as it is not us."""
         self._session = session
-        self._tree = tree
+        self._parent = tree.cleaner
         self._prefix = f"{client_id}_"
         self._candidate: str | None = None
         self._generation = 0
+        self._uncertain = False
+        self._watched: str | None = None
         session.listen(self.wake.set)
+
+    @property
+    def standing(self) -> bool:
+        """Whether we are a candidate in the session of now."""
+        return self._candidate is not None and self._generation == self._session.generation
 
     def lead(self) -> Lead | None:
         """Stand for election if we do not, and return the lead if it is ours."""
-        if self._candidate is None or self._generation != self._session.generation:
+        if not self.standing:
             self._stand()
-        names, _ = self._session.children(self._tree.cleaner)
+        elif self._watched is not None:
+            return None  # the one before us is there still: its watch would have fired
+        names, _ = self._session.children(self._parent)
         order = sorted((name for name in names if _sequence(name) >= 0), key=_sequence)
-        mine = self._candidate
-        if mine is None or mine not in order:
-            self._candidate = None  # expired since: stand again at the next call
+        if self._candidate not in order:
+            self._candidate = None  # expired since, or removed by hand: stand again at the next call
             self.wake.set()
             return None
-        place = order.index(mine)
-        if place == 0:
-            return Lead(f"{self._tree.cleaner}/{mine}", self._generation)
-        # Only the one before us is watched: no herd runs when a leader goes.
-        if self._session.exists(f"{self._tree.cleaner}/{order[place - 1]}", self.wake.set) is None:
-            self.wake.set()
-        return None
+        for name in reversed(order[: order.index(self._candidate)]):
+            if self._waits_for(name):
+                self.leader = order[0]
+                return None
+        self.leader = None
+        return Lead(f"{self._parent}/{self._candidate}")
 
     def _stand(self) -> None:
         self._generation = self._session.generation
-        # A candidate of ours may exist already, from a create whose answer was lost.
-        names, _ = self._session.children(self._tree.cleaner)
-        owner = (self._session.client_id or (0, b""))[0]
-        for name in (n for n in names if n.startswith(self._prefix) and _sequence(n) >= 0):
-            stat = self._session.exists(f"{self._tree.cleaner}/{name}")
-            if stat is not None and stat.ephemeralOwner == owner:
-                self._candidate = name
-                return
-        path = f"{self._tree.cleaner}/{self._prefix}"
+        self._candidate = self._watched = None
+        if self._uncertain and self._find():
+            return
+        self._uncertain = True
         try:
-            results = self._session.multi([Create(path, ephemeral=True, sequence=True)])
+            results = self._session.multi([Create(f"{self._parent}/{self._prefix}", ephemeral=True, sequence=True)])
         except TransactionFailed as error:
-            if failed_with(error, NodeExists) or failed_with(error, NodeMissing):
-                raise error.cause from error
-            raise
+            raise error.cause from error
+        self._uncertain = False
         self._candidate = str(results[0]).rsplit("/", 1)[1]
+
+    def _find(self) -> bool:
+        """Look for a candidate of ours from a create whose answer was lost."""
+        names, _ = self._session.children(self._parent)
+        for name in sorted(n for n in names if n.startswith(self._prefix) and _sequence(n) >= 0):
+            stat = self._session.exists(f"{self._parent}/{name}")
+            if stat is not None and stat.ephemeralOwner == self._owner():
+                self._candidate = name
+                return True
+        return False
+
+    def _waits_for(self, name: str) -> bool:
+        """Whether the candidate before us is to be waited for; only that one is watched, so no herd runs."""
+        path = f"{self._parent}/{name}"
+        stat = self._session.exists(path)
+        if stat is None:
+            return False
+        if stat.ephemeralOwner == 0:
+            log.warning("%s is no candidate, since no session holds it: ignored", path)
+            return False
+        if stat.ephemeralOwner == self._owner():
+            # Ours too: the answer to its create was lost, and it could not be seen yet where we looked.
+            self._delete(path)
+            return False
+        self._watched = name  # first, since the watch may fire before its request has returned here
+        try:
+            gone = self._session.exists(path, lambda: self._ring(name)) is None
+        except BaseException:
+            self._watched = None
+            raise
+        if gone:
+            self._watched = None
+        return not gone
+
+    def _ring(self, name: str) -> None:
+        if self._watched == name:
+            self._watched = None
+        self.wake.set()
+
+    def _owner(self) -> int:
+        return (self._session.client_id or (0, b""))[0]
 
     def resign(self) -> None:
         """Step down, so that the next one leads at once."""
         if self._candidate is None or self._session.state is not State.CONNECTED:
             return
+        self._delete(f"{self._parent}/{self._candidate}")
+        self._candidate = self._watched = None
+
+    def _delete(self, path: str) -> None:
         try:
-            self._session.multi([Delete(f"{self._tree.cleaner}/{self._candidate}")])
+            self._session.multi([Delete(path)])
+        except ConnectionLost as error:
+            log.info("%s may still be there, until the session ends: %s", path, error)
         except TransactionFailed as error:
             if not failed_with(error, NodeMissing):
                 raise error.cause from error
-        self._candidate = None
 
 
 def _sequence(name: str) -> int:

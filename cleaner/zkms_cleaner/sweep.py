@@ -3,8 +3,8 @@
 A queue whose registration has been missing for the grace period is condemned by one transaction: check that we lead,
 write the reason into the queue at the version we read, prove that the registration does not exist (create and delete
 it), bump the topic's epoch. A subscriber that comes back at that moment either registers first, and we fail, or finds
-its queue condemned and takes a new one. Only then are the entries removed, in large transactions that check the lead too.
-A producer's node goes when its client has been gone and silent for long.
+its queue condemned and takes a new one. Only then are the entries removed, in transactions that check the lead too.
+A producer's node goes when its client has been gone and silent for long. What was set aside in dead/ stays.
 """
 
 from __future__ import annotations
@@ -12,32 +12,37 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
 import msgspec
 
 from zkms.discovery import Discovery
-from zkms.errors import BadVersion, NodeExists, NodeMissing, TransactionFailed
-from zkms.operations import Create, Delete, Operation, SetData
-from zkms.purge import delete_queue
-from zkms.session import Session, failed_with
-from zkms.tree import FULL_MARK, ProducerState, QueueState, Tree, decode, encode
+from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, NotEmpty, StoreError, TransactionFailed
+from zkms.operations import Create, Delete, Operation, SetData, transaction_size
+from zkms.purge import BATCH, BATCH_BYTES, delete_queue
+from zkms.session import Session
+from zkms.tree import QueueState, Tree, decode, encode
 from zkms_cleaner.election import Lead
+from zkms_cleaner.orphans import PRODUCER_IDLE, PURGED, Finding, Orphans
 
 log = logging.getLogger("zkms.cleaner")
-DEAD = "purged: its subscriber is gone"
-PRODUCER_IDLE = 3600.0
+SMALL = 200
+"""Entries of a queue that is removed in one transaction, many such queues at a time."""
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """Something that a sweep removes, or would remove."""
+class Cut(Exception):
+    """The sweep was told to stop."""
 
-    kind: str
-    """queue, empty, flag or producer"""
-    path: str
-    reason: str
-    entries: int = 0
-    due_in: float = 0.0
-    """Seconds of grace that are left; 0 if it is removed now."""
+
+class Swept(msgspec.Struct, frozen=True):
+    """What became of a sweep."""
+
+    removed: list[Finding]
+    waiting: list[Finding]
+    """Orphans whose grace is not over."""
+    failed: int = 0
+    """Orphans that were due and that ZooKeeper did not let us remove; not those that came back to life."""
 
 
 class Sweeper:
@@ -50,154 +55,189 @@ class Sweeper:
         *,
         grace: float,
         producer_idle: float = PRODUCER_IDLE,
+        stopped: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._session = session
         self._tree = tree
         self._grace = grace
-        self._producer_idle = producer_idle
+        self._stopped = stopped
         self._clock = clock
-        self._wall_clock = wall_clock
         self._discovery = Discovery(session, tree)
-        self._seen: dict[str, float] = {}
+        self._orphans = Orphans(session, tree, producer_idle=producer_idle, wall_clock=wall_clock)
+        self._seen: dict[tuple[str, int], float] = {}
+        self._lead = ""
+        self._failed = 0
 
     def find(self) -> list[Finding]:
-        """What is orphaned now; nothing is changed."""
-        found = [*self._queues(), *self._empty(), *self._flags(), *self._producers()]
-        self._seen = {f.path: self._seen[f.path] for f in found if f.path in self._seen}
+        """What is orphaned now, and how long each has still to wait; nothing is changed in ZooKeeper."""
+        seen, now, found = {}, self._clock(), []
+        for finding in self._orphans.find():
+            # Whoever came back meanwhile and went again has changed the version: the grace begins anew.
+            key = finding.path, finding.version
+            seen[key] = self._seen.get(key, now)
+            immediate = finding.kind == "producer" or finding.reason == PURGED
+            left = 0.0 if immediate else max(0.0, seen[key] + self._grace - now)
+            found.append(msgspec.structs.replace(finding, due_in=left))
+        self._seen = seen
         return found
 
-    def sweep(self, lead: Lead, purged: Callable[[Finding], None] = lambda _finding: None) -> list[Finding]:
-        """Remove what is due, telling `purged` of each; a lost lead raises `TransactionFailed` and ends the sweep."""
-        removed = []
-        for finding in self.find():
-            if finding.due_in <= 0 and (done := self._remove(lead, finding)) is not None:
-                removed.append(done)
-                purged(done)
-        return removed
+    def sweep(self, lead: Lead) -> Swept:
+        """Remove what is due; a lost lead raises `TransactionFailed` and ends the sweep, `Cut` if it is to stop."""
+        if lead.path != self._lead:
+            # What was seen under an earlier lead may have been alive since.
+            self._seen, self._lead = {}, lead.path
+        self._failed = 0
+        found = self.find()
+        due = [finding for finding in found if finding.due_in <= 0]
+        queues = self._condemn(lead, [finding for finding in due if finding.kind == "queue"])
+        removed = self._remove_small(lead, [finding for finding in queues if finding.entries <= SMALL])
+        done = {finding.path for finding in removed}
+        removed += self._remove_large(lead, [finding for finding in queues if finding.path not in done])
+        removed += self._remove_others(lead, [finding for finding in due if finding.kind != "queue"])
+        return Swept(removed, [finding for finding in found if finding.due_in > 0], self._failed)
 
-    # -- finding -------------------------------------------------------------------------------------------------
+    # -- condemning ----------------------------------------------------------------------------------------------
 
-    def _due_in(self, path: str) -> float:
-        now = self._clock()
-        return max(0.0, self._seen.setdefault(path, now) + self._grace - now)
+    def _condemn(self, lead: Lead, queues: list[Finding]) -> list[Finding]:
+        """Make queues unusable for good, and return those that are; not those that somebody came back to."""
+        alive = {finding: self._condemnation(finding) for finding in queues if not finding.condemned}
+        condemned = self._commit_all(lead, alive)
+        return [finding for finding in queues if finding.condemned or finding in condemned]
 
-    def _queues(self) -> list[Finding]:
-        found = []
-        for queue in self._discovery.queues():
-            path = self._tree.queue(queue.subscription, queue.topic)
-            if queue.registered:
-                continue
-            condemned = queue.state not in ("open", "garbage")
-            reason = queue.state if condemned else f"client {queue.client or '?'} is gone"
-            found.append(Finding("queue", path, reason, queue.entries, 0.0 if condemned else self._due_in(path)))
-        return found
-
-    def _empty(self) -> list[Finding]:
-        """Subscriptions without a queue: left by a removal that was cut short."""
-        found = []
-        for name in self._children(self._tree.messages):
-            path = self._tree.subscription(name)
-            stat = self._session.exists(path)
-            if stat is not None and stat.numChildren == 0:
-                found.append(Finding("empty", path, "has no queues", 0, self._due_in(path)))
-        return found
-
-    def _flags(self) -> list[Finding]:
-        """Flags of subscriptions that are gone."""
-        found = []
-        for topic in self._children(self._tree.subscribers):
-            names = set(self._children(self._tree.topic(topic)))
-            for name in names:
-                if name.endswith(FULL_MARK) and name.removesuffix(FULL_MARK) not in names:
-                    path = self._tree.registration(topic, name)
-                    found.append(Finding("flag", path, "its subscription is gone", 0, self._due_in(path)))
-        return found
-
-    def _producers(self) -> list[Finding]:
-        found = []
-        clients = set(self._children(self._tree.clients))
-        for name in self._children(self._tree.producers):
-            path = self._tree.producer(name)
-            if name in clients:
-                continue
-            try:
-                data, stat = self._session.get(path)
-                owner = decode(data, ProducerState).owner
-            except (NodeMissing, msgspec.MsgspecError):
-                continue  # gone, or not ours to judge
-            idle = self._wall_clock() - stat.mtime / 1000
-            # A named producer keeps its numbers across restarts: only nodes named after their client are collected.
-            if owner == name and idle >= self._producer_idle:
-                found.append(Finding("producer", path, f"client {owner} is gone, silent for {idle:.0f} s"))
-        return found
-
-    def _children(self, path: str) -> list[str]:
+    def _condemnation(self, finding: Finding) -> list[Operation]:
+        subscription, topic = finding.path.split("/")[-2:]
+        registration = self._tree.registration(topic, subscription)
         try:
-            return sorted(self._session.children(path)[0])
-        except NodeMissing:
-            return []
+            state = decode(finding.data, QueueState)
+        except msgspec.MsgspecError:
+            state = QueueState("")
+        gone = encode(msgspec.structs.replace(state, gone=PURGED))
+        operations: list[Operation] = [SetData(finding.path, gone, finding.version)]
+        if finding.topic_exists:
+            operations += [Create(registration), Delete(registration)]
+            if finding.flagged:
+                operations.append(Delete(self._tree.full_flag(topic, subscription)))
+            operations.append(SetData(self._tree.topic(topic), b""))
+        return operations
 
     # -- removing ------------------------------------------------------------------------------------------------
 
-    def _remove(self, lead: Lead, finding: Finding) -> Finding | None:
-        """The finding with what was really removed, or None if it came back to life."""
-        entries = finding.entries
-        try:
-            if finding.kind == "queue":
-                subscription, topic = finding.path.split("/")[-2:]
-                if not self._condemn(lead, subscription, topic):
-                    return None
-                entries = delete_queue(self._session, finding.path, lead.guard)
-            elif finding.kind == "producer":
-                client = self._tree.client(finding.path.rsplit("/", 1)[1])
-                stat = self._session.exists(finding.path)
-                if stat is None:
-                    return None
-                absent: list[Operation] = [Create(client), Delete(client)]
-                self._session.multi([*lead.guard, *absent, Delete(finding.path, stat.version)])
-            else:
-                self._session.multi([*lead.guard, Delete(finding.path)])
-        except TransactionFailed as error:
-            if error.index < len(lead.guard):
-                raise
-            log.info("%s is not removed: %s", finding.path, error.cause)
-            return None
-        self._seen.pop(finding.path, None)
-        log.info("purged %s %s (%d entries): %s", finding.kind, finding.path, entries, finding.reason)
-        return msgspec.structs.replace(finding, entries=entries)
+    def _remove_small(self, lead: Lead, queues: list[Finding]) -> list[Finding]:
+        """Each in a transaction of its own, with its entries; those where that fails are left to `_remove_large`."""
+        listed = self._discovery.ask(queues, lambda f: self._session.children_async(f.path), self._note)
+        transactions: dict[Finding, list[Operation]] = {}
+        counts = {}
+        for finding, (names, _) in listed.items():
+            operations: list[Operation] = [Delete(f"{finding.path}/{name}") for name in names[: 2 * SMALL]]
+            operations.append(Delete(finding.path))
+            if finding.alone:
+                operations.append(Delete(finding.path.rsplit("/", 1)[0]))
+            transactions[finding] = operations
+            counts[finding] = len(names)
+        removed = []
+        for finding in self._commit_all(lead, transactions, quietly=True):
+            removed.append(msgspec.structs.replace(finding, entries=counts[finding]))
+            log.info("purged %s", removed[-1])
+        # The last of several queues takes its subscription with it; as long as there is another, ZooKeeper refuses.
+        parents = {f.path.rsplit("/", 1)[0]: f for f in removed if not f.alone}
+        self._commit_all(lead, {finding: [Delete(path)] for path, finding in parents.items()}, quietly=True)
+        return removed
 
-    def _condemn(self, lead: Lead, subscription: str, topic: str) -> bool:
-        """Make the queue unusable for good; False if somebody registered for it."""
-        queue = self._tree.queue(subscription, topic)
-        registration = self._tree.registration(topic, subscription)
-        flag = self._tree.full_flag(topic, subscription)
-        try:
-            data, stat = self._session.get(queue)
-        except NodeMissing:
-            return False
-        try:
-            state = decode(data, QueueState)
-        except msgspec.MsgspecError:
-            state = QueueState("")
-        if state.gone:
-            return True
-        operations: list[Operation] = [
-            *lead.guard,
-            SetData(queue, encode(QueueState(state.client, gone=DEAD)), stat.version),
-        ]
-        if self._session.exists(self._tree.topic(topic)) is not None:
-            operations += [Create(registration), Delete(registration)]
-            if self._session.exists(flag) is not None:
-                operations.append(Delete(flag))
-            operations.append(SetData(self._tree.topic(topic), b""))
-        try:
-            self._session.multi(operations)
-        except TransactionFailed as error:
-            if error.index >= len(lead.guard) and any(
-                failed_with(error, kind) for kind in (BadVersion, NodeExists, NodeMissing)
-            ):
-                return False
-            raise
-        return True
+    def _remove_large(self, lead: Lead, queues: list[Finding]) -> list[Finding]:
+        removed = []
+        for finding in queues:
+            try:
+                entries = delete_queue(self._session, finding.path, lead.guard, lambda _count: self._check())
+            except (ConnectionLost, TransactionFailed):
+                raise
+            except StoreError as error:
+                self._note(finding, error)
+                continue
+            done = msgspec.structs.replace(finding, entries=entries)
+            log.info("purged %s", done)
+            removed.append(done)
+        return removed
+
+    def _remove_others(self, lead: Lead, findings: list[Finding]) -> list[Finding]:
+        transactions = {finding: self._removal(finding) for finding in findings}
+        done = self._commit_all(lead, transactions)
+        for finding in done:
+            log.info("purged %s", finding)
+        return done
+
+    def _removal(self, finding: Finding) -> list[Operation]:
+        parent, name = finding.path.rsplit("/", 1)
+        if finding.kind == "producer":
+            client = self._tree.client(name)
+            return [Create(client), Delete(client), Delete(finding.path, finding.version)]
+        if finding.kind == "flag":
+            registration = finding.path[:-1]
+            return [Create(registration), Delete(registration), Delete(finding.path), SetData(parent, b"")]
+        return [Delete(finding.path)]
+
+    # -- transactions --------------------------------------------------------------------------------------------
+
+    def _commit_all(
+        self, lead: Lead, transactions: dict[Finding, list[Operation]], *, quietly: bool = False
+    ) -> list[Finding]:
+        """Commit all and return those that ZooKeeper accepted: in groups, and where one is refused each by itself."""
+        groups = _grouped(transactions)
+        accepted = {finding for group in self._commit(lead, transactions, groups) for finding in group}
+        alone = [(finding,) for group in groups if len(group) > 1 for finding in group if finding not in accepted]
+        single = [group for group in groups if len(group) == 1 and group[0] not in accepted]
+        note = (lambda _finding, _error: None) if quietly else self._note
+        accepted |= {finding for (finding,) in self._commit(lead, transactions, [*single, *alone], note)}
+        return [finding for finding in transactions if finding in accepted]
+
+    def _commit(
+        self,
+        lead: Lead,
+        transactions: dict[Finding, list[Operation]],
+        groups: list[tuple[Finding, ...]],
+        note: Callable[[Finding, StoreError], None] = lambda _finding, _error: None,
+    ) -> list[tuple[Finding, ...]]:
+        guard = lead.guard
+
+        def send(group: tuple[Finding, ...]) -> Future[list[Any]]:
+            self._check()
+            operations = [operation for finding in group for operation in transactions[finding]]
+            return self._session.multi_async([*guard, *operations])
+
+        def failed(group: tuple[Finding, ...], error: StoreError) -> None:
+            if isinstance(error, ConnectionLost) or (isinstance(error, TransactionFailed) and error.index < len(guard)):
+                raise error
+            note(group[0], error)
+
+        return list(self._discovery.ask(groups, send, failed))
+
+    def _note(self, finding: Finding, error: StoreError) -> None:
+        cause = error.cause if isinstance(error, TransactionFailed) else error
+        if isinstance(cause, ConnectionLost):
+            raise cause
+        if isinstance(cause, (NodeMissing, NodeExists, BadVersion, NotEmpty)):
+            log.info("%s is not as it was found, so it is not removed: %s", finding.path, cause)
+            return
+        self._failed += 1
+        log.warning("%s cannot be removed: %s", finding.path, cause)
+
+    def _check(self) -> None:
+        if self._stopped():
+            raise Cut
+
+
+def _grouped(transactions: dict[Finding, list[Operation]]) -> list[tuple[Finding, ...]]:
+    """As many together as fit into a transaction: the request is what costs, not what is in it."""
+    groups: list[tuple[Finding, ...]] = []
+    group: list[Finding] = []
+    count = size = 0
+    for finding, operations in transactions.items():
+        added = transaction_size(operations)
+        if group and (count + len(operations) > BATCH or size + added > BATCH_BYTES):
+            groups.append(tuple(group))
+            group, count, size = [], 0, 0
+        group.append(finding)
+        count += len(operations)
+        size += added
+    return [*groups, tuple(group)] if group else groups

@@ -1,0 +1,175 @@
+"""What nobody owns any more, found with few requests: one a subscription, one a topic, one for each orphan.
+
+Queues are listed before registrations. A subscriber makes both in one transaction, so whoever has a queue in the first
+listing and no registration in the second has none. No queue is ever listed: ZooKeeper counts the entries.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import TypeVar
+
+import msgspec
+
+from zkms.discovery import Discovery
+from zkms.errors import ConnectionLost, NodeMissing, StoreError
+from zkms.session import Session
+from zkms.tree import FULL_MARK, ProducerState, QueueState, Tree, decode
+
+log = logging.getLogger("zkms.cleaner")
+PRODUCER_IDLE = 3600.0
+PURGED = "purged: its subscriber is gone"
+"""What a queue says from the moment the cleaner has condemned it."""
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that a sweep removes, or would remove."""
+
+    kind: str
+    """queue, empty, flag or producer"""
+    path: str
+    reason: str
+    entries: int = 0
+    due_in: float = 0.0
+    """Seconds of grace that are left; 0 if it is removed now."""
+    version: int = -1
+    """The znode's version when it was found: whoever comes back to it changes that."""
+    data: bytes = b""
+    condemned: bool = False
+    """A queue that nobody can come back to."""
+    topic_exists: bool = False
+    flagged: bool = False
+    alone: bool = False
+    """The last queue of its subscription, whose znode goes with it."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.path} ({self.entries} entries): {self.reason}"
+
+
+class Orphans:
+    """Reads the tree; one that cannot be read is logged and left alone."""
+
+    def __init__(
+        self,
+        session: Session,
+        tree: Tree,
+        *,
+        producer_idle: float = PRODUCER_IDLE,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._session = session
+        self._tree = tree
+        self._discovery = Discovery(session, tree)
+        self._producer_idle = producer_idle
+        self._wall_clock = wall_clock
+
+    def find(self) -> list[Finding]:
+        """What is orphaned now."""
+        tree, session = self._tree, self._session
+        owners = self._ask(self._names(tree.messages), lambda name: session.children_async(tree.subscription(name)))
+        queues = [(owner, topic) for owner, (topics, _) in owners.items() for topic in sorted(topics)]
+        empty = [
+            Finding("empty", tree.subscription(owner), "has no queues", version=stat.cversion)
+            for owner, (topics, stat) in owners.items()
+            if not topics
+        ]
+        names = self._names(tree.subscribers)
+        unreadable: set[str] = set()
+        listed = self._ask(names, lambda name: session.children_async(tree.topic(name)), unreadable)
+        topics = {name: set(children) for name, (children, _) in listed.items()}
+        clients = set(self._names(tree.clients))
+        orphaned = [
+            (owner, topic) for owner, topic in queues if topic not in unreadable and owner not in topics.get(topic, ())
+        ]
+        siblings = {owner: len(children) for owner, (children, _) in owners.items()}
+        return [
+            *self._queues(orphaned, topics, siblings, clients),
+            *empty,
+            *self._flags(topics, set(orphaned)),
+            *self._producers(clients),
+        ]
+
+    def _queues(
+        self,
+        orphaned: list[tuple[str, str]],
+        topics: dict[str, set[str]],
+        siblings: dict[str, int],
+        clients: set[str],
+    ) -> list[Finding]:
+        found = []
+        read = self._ask(orphaned, lambda pair: self._session.get_async(self._tree.queue(*pair)))
+        for (owner, topic), (data, stat) in read.items():
+            try:
+                state = decode(data, QueueState)
+                subscriber = f"client {state.client}" if state.client.isprintable() else "a client of no name"
+                presence = "is connected but not registered for it" if state.client in clients else "is gone"
+                reason = state.gone or f"its subscriber, {subscriber}, {presence}"
+            except msgspec.MsgspecError:
+                state, reason = QueueState(""), "nobody is registered for it, and its data are not ours"
+            found.append(
+                Finding(
+                    "queue",
+                    self._tree.queue(owner, topic),
+                    reason,
+                    stat.numChildren,
+                    version=stat.version,
+                    data=data,
+                    condemned=bool(state.gone),
+                    topic_exists=topic in topics,
+                    flagged=f"{owner}{FULL_MARK}" in topics.get(topic, ()),
+                    alone=siblings[owner] == 1,
+                )
+            )
+        return found
+
+    def _flags(self, topics: dict[str, set[str]], orphaned: set[tuple[str, str]]) -> list[Finding]:
+        """Flags of subscriptions that are gone; those of orphaned queues go with their queue."""
+        return [
+            Finding("flag", self._tree.registration(topic, name), "its subscription is gone")
+            for topic, names in topics.items()
+            for name in sorted(names)
+            if name.endswith(FULL_MARK)
+            and (owner := name.removesuffix(FULL_MARK)) not in names
+            and (owner, topic) not in orphaned
+        ]
+
+    def _producers(self, clients: set[str]) -> list[Finding]:
+        found = []
+        names = [name for name in self._names(self._tree.producers) if name not in clients]
+        now = self._wall_clock()
+        for name, (data, stat) in self._ask(names, lambda n: self._session.get_async(self._tree.producer(n))).items():
+            try:
+                owner = decode(data, ProducerState).owner
+            except msgspec.MsgspecError:
+                continue  # not ours to judge
+            idle = now - stat.mtime / 1000
+            # A named producer keeps its numbers across restarts: only nodes named after their client are collected.
+            if owner == name and idle >= self._producer_idle:
+                reason = f"client {owner} is gone, silent for {idle:.0f} s"
+                found.append(Finding("producer", self._tree.producer(name), reason, version=stat.version))
+        return found
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def _names(self, path: str) -> list[str]:
+        try:
+            return sorted(self._session.children(path)[0])
+        except NodeMissing:
+            return []
+
+    def _ask(self, things: Iterable[A], ask: Callable[[A], Future[B]], unreadable: set[A] | None = None) -> dict[A, B]:
+        """Pipelined answers; what is gone or cannot be read is left out, the latter noted in `unreadable`."""
+
+        def failed(thing: A, error: StoreError) -> None:
+            if isinstance(error, ConnectionLost):
+                raise error
+            log.warning("left alone, since it cannot be read: %s", error)
+            if unreadable is not None:
+                unreadable.add(thing)
+
+        return self._discovery.ask(things, ask, failed)
