@@ -1,0 +1,140 @@
+"""The envelope: whatever comes out of a queue is either exactly what was put in, or an error that says why not."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from zlib import crc32
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkms import CannotDecode
+from zkms import frame as frames
+from zkms.frame import HEADER_SIZE, MAGIC, VERSION, Frame, Packed
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+packed = st.builds(
+    Packed,
+    format=st.one_of(st.integers(0, 9), texts),
+    data=st.binary(max_size=60),
+    key=st.none() | texts,
+    headers=st.none() | st.dictionaries(texts, texts, max_size=3),
+    id=st.none() | texts,
+)
+any_frame = st.builds(
+    Frame,
+    producer=texts,
+    seq=st.integers(0, 2**62),
+    published_at=st.floats(allow_nan=False),
+    messages=st.lists(packed, min_size=1, max_size=5),
+)
+SAMPLE = Frame("billing", 41, 1.5, [Packed(1, b"drop 42", key="42"), Packed(0, b"\x00\xff", headers={"by": "me"})])
+
+
+def envelope(body: bytes, *, version: int = VERSION, magic: bytes = MAGIC) -> bytes:
+    """A well-formed envelope around any body."""
+    return struct.pack("!4sBxxxII", magic, version, crc32(body), len(body)) + body
+
+
+@given(any_frame)
+def test_a_frame_comes_out_as_it_went_in(frame: Frame) -> None:
+    """Encoding and decoding are inverse."""
+    assert frames.decode(frames.encode(frame)) == frame
+
+
+def test_a_frame_cut_off_at_any_byte_is_refused() -> None:
+    """No prefix of a frame passes for one."""
+    raw = frames.encode(SAMPLE)
+    for length in range(len(raw)):
+        with pytest.raises(CannotDecode):
+            frames.decode(raw[:length])
+
+
+def test_trailing_bytes_are_refused() -> None:
+    """The length is exact."""
+    with pytest.raises(CannotDecode, match="bytes"):
+        frames.decode(frames.encode(SAMPLE) + b"\0")
+
+
+def check_every_flipped_bit_is_noticed(decode: Callable[[bytes], Frame]) -> None:
+    """Fail if some single flipped bit of a frame goes unnoticed."""
+    raw = bytearray(frames.encode(SAMPLE))
+    unnoticed = []
+    for bit in range(len(raw) * 8):
+        raw[bit // 8] ^= 1 << bit % 8
+        try:
+            decode(bytes(raw))
+        except CannotDecode:
+            pass
+        else:
+            unnoticed.append(bit)
+        raw[bit // 8] ^= 1 << bit % 8
+    assert unnoticed == []
+
+
+def test_every_flipped_bit_is_noticed() -> None:
+    """In the header, its padding and the body alike."""
+    check_every_flipped_bit_is_noticed(frames.decode)
+
+
+def test_without_the_checksum_flipped_bits_would_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Breaking the check on purpose: the test above would notice."""
+    monkeypatch.setattr(frames, "crc32", lambda _body: crc32(msgspec.msgpack.encode(SAMPLE)))
+    with pytest.raises(AssertionError):
+        check_every_flipped_bit_is_noticed(frames.decode)
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_refused_and_nothing_else_is_raised(garbage: bytes) -> None:
+    """Bytes of another program, bare and inside a correct envelope."""
+    for raw in (garbage, MAGIC + garbage):
+        with pytest.raises(CannotDecode):
+            frames.decode(raw)
+    try:
+        frames.decode(envelope(garbage))
+    except CannotDecode as error:
+        assert error.raw == envelope(garbage)
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b"", "not written by zkms"),
+        (b"x" * 100, "not written by zkms"),
+        (envelope(b"", magic=b"ZKMS"), "not written by zkms"),
+        (envelope(b"", version=2), "frame version 2, this zkms reads 1"),
+        (envelope(b"\xc0"), "malformed frame"),
+        (envelope(msgspec.msgpack.encode(["p", 1, 0.0, []])), "no messages"),
+        (envelope(msgspec.msgpack.encode(["p", 1])), "malformed frame"),
+        (envelope(b"\x94\xa1\xff\x01\xcb" + b"\0" * 8 + b"\x91\x92\x00\xc4\x01a"), "malformed frame"),
+        (envelope(b"\x95\xa1p\x01\xcb" + b"\0" * 8 + b"\x91\x92\x00\xc4\x01a" + b"\x91" * 99_999 + b"\1"), "malformed"),
+    ],
+    ids=["empty", "other", "magic", "version", "nil", "no messages", "short", "not UTF-8", "nested too deeply"],
+)
+def test_the_reason_is_said_in_plain_words(raw: bytes, reason: str) -> None:
+    """So that whoever finds it set aside knows what it was."""
+    with pytest.raises(CannotDecode, match=reason):
+        frames.decode(raw)
+
+
+def test_a_reader_ignores_what_a_newer_writer_adds() -> None:
+    """Arrays may grow at their end, of the frame and of each message."""
+    body = msgspec.msgpack.encode(["p", 7, 2.0, [[1, b"x", None, None, None, "new", 5]], {"also": "new"}])
+    frame = frames.decode(envelope(body))
+    assert frame == Frame("p", 7, 2.0, [Packed(1, b"x")])
+
+
+def test_a_reader_fills_what_an_older_writer_leaves_out() -> None:
+    """Format and data are enough."""
+    body = msgspec.msgpack.encode(["p", 7, 2.0, [[0, b"x"]]])
+    assert frames.decode(envelope(body)).messages == [Packed(0, b"x", None, None, None)]
+
+
+@given(st.lists(packed, min_size=1, max_size=20))
+def test_sizes_add_up(messages: list[Packed]) -> None:
+    """size_of tells how much a message adds, so that frames are cut before they are too large."""
+    raw = frames.encode(Frame("producer", 2**40, 1.0, messages))
+    assert len(raw) <= HEADER_SIZE + 64 + sum(map(frames.size_of, messages))
