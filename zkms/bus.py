@@ -1,8 +1,9 @@
 """The bus: what zkms.connect() returns, and where the parts meet.
 
 A message's life, file by file: bus -> codec -> frame -> publisher (membership, limits, producer) -> a queue znode
-(tree) -> reader -> inbox -> subscription -> handover -> acks -> receipt. `session` is the one way to ZooKeeper for all
-of them, `registrar` keeps this process and its subscriptions registered, `purge` removes what is left behind.
+(tree) -> reader -> inbox -> unpacking -> subscription -> message -> acks -> receipt. `session` is the one way to
+ZooKeeper for all of them, `registrar` keeps this process and its subscriptions registered, `purge` removes what is left
+behind.
 
 Threads: kazoo's own, which only enqueue; zkms-session (deadlines), zkms-reader (reading and acking, never waits),
 zkms-publisher (recovery), zkms-registrar (expiry), zkms-cleaner (if it stands for election), and one zkms-deliver-TOPIC
@@ -21,7 +22,7 @@ import msgspec
 
 from zkms import frame as frames
 from zkms.acks import Acks
-from zkms.codec import Codec, check_codec, pack
+from zkms.codec import Codec, check_codec, encode_with
 from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, parse_auth
 from zkms.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionInfo, TopicInfo
 from zkms.errors import (
@@ -247,7 +248,7 @@ class Bus:
             for data in messages:
                 given += 1
                 packed = self._pack(topic, data, key(data) if key else None, headers, None, codec)
-                added = frames.size_of(packed)
+                added = len(packed.raw)
                 if frame and (size + added > largest or len(frame) >= most):
                     deadline = time.monotonic() + allowed
                     futures.append(self._send(topic, frame, to_self, if_nobody, deadline))
@@ -303,8 +304,10 @@ class Bus:
                 raise InvalidMessage(f"{what} must be a str that UTF-8 can hold, not {value!r:.60}")
         if headers is not None and not all(_is_text(k) and _is_text(v) for k, v in headers.items()):
             raise InvalidMessage("headers: names and values must be str that UTF-8 can hold")
-        encoding, raw = pack(data, check_codec(codec) or self.config.codec)
-        return Packed(encoding, raw, key, dict(headers) if headers else None, id)
+        codec = check_codec(codec) or self.config.codec
+        if codec is not None:
+            return frames.pack(encode_with(codec, data), key, dict(headers) if headers else None, id, codec.name)
+        return frames.pack(data, key, dict(headers) if headers else None, id)
 
     # -- subscribe -----------------------------------------------------------------------------------------------
 

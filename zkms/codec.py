@@ -1,23 +1,14 @@
 """Payloads: bytes, str and anything JSON can hold arrive as what they were; other serialisers plug in.
 
-Structured data travels as MessagePack (msgspec), which keeps what JSON keeps, and bytes and integer keys as well.
-Tuples and sets arrive as lists, as they would through JSON. Nothing is ever unpickled.
+Data travels as MessagePack (msgspec), which keeps what JSON keeps, and bytes and integer keys as well. Tuples and sets
+arrive as lists, as they would through JSON. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias, runtime_checkable
-
-import msgspec
+from typing import Any, Protocol, runtime_checkable
 
 from zkms.errors import CannotDecode, InvalidArgument, InvalidMessage
-
-BYTES, TEXT, STRUCTURED = 0, 1, 2
-Format: TypeAlias = int | str
-"""How a payload is encoded: one of the three above, or the name of a `Codec`."""
-
-_pack = msgspec.msgpack.Encoder().encode
-_unpack = msgspec.msgpack.Decoder().decode
 
 
 @runtime_checkable
@@ -42,47 +33,22 @@ def check_codec(codec: Codec | None) -> Codec | None:
     return codec
 
 
-def pack(data: Any, codec: Codec | None = None) -> tuple[Format, bytes]:
-    """A payload's format and bytes, or `InvalidMessage`."""
-    if codec is not None:
-        try:
-            raw = codec.encode(data)
-        except Exception as error:
-            raise InvalidMessage(f"codec {codec.name!r} cannot encode {type(data).__name__}: {error}") from error
-        if not isinstance(raw, bytes):
-            raise InvalidMessage(f"codec {codec.name!r} returned {type(raw).__name__}, not bytes")
-        return codec.name, raw
-    if isinstance(data, (bytes, bytearray, memoryview)):
-        return BYTES, bytes(data)
+def encode_with(codec: Codec, data: Any) -> bytes:
+    """What the codec makes of a payload, or `InvalidMessage`."""
     try:
-        return (TEXT, data.encode()) if isinstance(data, str) else (STRUCTURED, _pack(data))
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise InvalidMessage(
-            f"cannot encode {type(data).__name__}: {error}; give bytes, str, what JSON can hold, or a codec="
-        ) from error
-
-
-def unpack(format: Format, raw: bytes, type: Any = None, codec: Codec | None = None) -> Any:
-    """The payload as it was given, converted to and checked against `type` if there is one; else `CannotDecode`."""
-    try:
-        if isinstance(format, str):
-            if codec is None or codec.name != format:
-                raise CannotDecode(f"encoded with codec {format!r}: subscribe with codec= to read it", raw=raw)
-            value = codec.decode(raw)
-            return value if type is None else msgspec.convert(value, type)
-        if format == STRUCTURED:
-            return _unpack(raw) if type is None else msgspec.msgpack.decode(raw, type=type)
-        if format == TEXT:
-            return raw.decode() if type is None else msgspec.convert(raw.decode(), type)
-        if format == BYTES:
-            return raw if type is None else msgspec.convert(raw, type)
-    except CannotDecode:
-        raise
+        raw = codec.encode(data)
     except Exception as error:
-        raise CannotDecode(f"{type_name(type)}: {error}", raw=raw) from error
-    raise CannotDecode(f"payload format {format!r} is of a newer zkms", raw=raw)
+        raise InvalidMessage(f"codec {codec.name!r} cannot encode {type(data).__name__}: {error}") from error
+    if not isinstance(raw, bytes):
+        raise InvalidMessage(f"codec {codec.name!r} returned {type(raw).__name__}, not bytes")
+    return raw
 
 
-def type_name(type: Any) -> str:
-    """What to call an expected type in a sentence."""
-    return "undecodable payload" if type is None else f"not a {getattr(type, '__name__', type)}"
+def decode_with(codec: Codec | None, name: str, raw: Any) -> Any:
+    """What the codec of that name was given, or `CannotDecode`."""
+    if codec is None or codec.name != name:
+        raise CannotDecode(f"encoded with codec {name!r}: subscribe with codec= to read it")
+    try:
+        return codec.decode(raw)
+    except Exception as error:
+        raise CannotDecode(f"codec {name!r}: {error}") from error

@@ -5,20 +5,23 @@
             5  zero     3 bytes
             8  crc32    4 bytes  of the body
            12  length   4 bytes  of the body
-           16  body     MessagePack: [producer, seq of the first message, published_at, [[format, data, key, ...], ...]]
+           16  body     MessagePack: [producer, seq of the first message, published_at, messages, codec]
 
-Arrays may grow at their end: a reader ignores what it does not know, and fills what is missing with defaults.
+A message is [data, key, headers, id], in which data is MessagePack's own bytes, str, map, ..., so that what was
+published as text arrives as text without a word about it; with a codec, data is the bytes that the codec made. A
+message is encoded once, when it is published, and a whole frame is decoded at once. Arrays may end early.
 """
 
 from __future__ import annotations
 
 import struct
+from typing import Any
 from zlib import crc32
 
 import msgspec
 
-from zkms.codec import Format
-from zkms.errors import CannotDecode
+from zkms.errors import CannotDecode, InvalidMessage
+from zkms.message import Message
 
 MAGIC = b"zkms"
 VERSION = 1
@@ -26,14 +29,11 @@ _HEADER = struct.Struct("!4sBxxxII")
 HEADER_SIZE = _HEADER.size
 
 
-class Packed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One message as it travels."""
+class Packed(msgspec.Struct, frozen=True):
+    """One message as it travels, and the name of the codec that made its data, if one did."""
 
-    format: Format
-    data: bytes
-    key: str | None = None
-    headers: dict[str, str] | None = None
-    id: str | None = None
+    raw: bytes
+    codec: str | None = None
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -42,16 +42,35 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     producer: str
     seq: int
     published_at: float
-    messages: list[Packed]
+    messages: list[Message]
+    codec: str | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Frame).decode
 
 
-def encode(frame: Frame) -> bytes:
-    """The bytes of a queue entry."""
-    body = _encode(frame)
+def pack(
+    data: Any,
+    key: str | None = None,
+    headers: dict[str, str] | None = None,
+    id: str | None = None,
+    codec: str | None = None,
+) -> Packed:
+    """One message, or `InvalidMessage` if its data are nothing that can travel."""
+    try:
+        plain = key is None and headers is None and id is None
+        return Packed(_encode((data,) if plain else (data, key, headers, id)), codec)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise InvalidMessage(
+            f"cannot encode {type(data).__name__}: {error}; give bytes, str, what JSON can hold, or a codec="
+        ) from error
+
+
+def encode(producer: str, seq: int, published_at: float, messages: list[Packed]) -> bytes:
+    """The bytes of a queue entry; all messages are of one codec."""
+    raws = [msgspec.Raw(message.raw) for message in messages]
+    body = _encode((producer, seq, published_at, raws, messages[0].codec))
     return _HEADER.pack(MAGIC, VERSION, crc32(body), len(body)) + body
 
 
@@ -62,7 +81,7 @@ def decode(raw: bytes) -> Frame:
     _, version, checksum, length = _HEADER.unpack_from(raw)
     if version != VERSION:
         raise CannotDecode(f"frame version {version}, this zkms reads {VERSION}", raw=raw)
-    body = raw[HEADER_SIZE:]
+    body = memoryview(raw)[HEADER_SIZE:]
     if len(body) != length:
         raise CannotDecode(f"truncated: {len(body)} of {length} bytes", raw=raw)
     if crc32(body) != checksum:
@@ -74,8 +93,3 @@ def decode(raw: bytes) -> Frame:
     if not frame.messages:
         raise CannotDecode("malformed frame: no messages", raw=raw)
     return frame
-
-
-def size_of(packed: Packed) -> int:
-    """How many bytes a message adds to a frame."""
-    return len(_encode(packed))

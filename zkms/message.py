@@ -1,48 +1,121 @@
-"""A message as a subscriber gets it."""
+"""A message as a subscriber gets it, and the queue entry that it came in.
+
+A frame is decoded straight into messages, so a message is the wire's array with two fields of our own behind it: the
+entry that is being handed over, and the place in it. What all messages of an entry share is kept there, once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
+
+from zkms.errors import AlreadyAcked
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-class Acknowledger(Protocol):
-    """Who takes a message's acknowledgement: the subscription's hand-over."""
+class Handover:
+    """A queue entry in a subscriber's hands; `done` is called once, when all of its messages are done with."""
+
+    __slots__ = ("_acked", "_done", "_finished", "_lock", "count", "producer", "published_at", "seq", "topic")
+
+    def __init__(
+        self, topic: str, producer: str, seq: int, published_at: float, count: int, done: Callable[[], None]
+    ) -> None:
+        self.topic = topic
+        self.producer = producer
+        self.seq = seq
+        self.published_at = published_at
+        self.count = count
+        self._done = done
+        self._acked: set[int] = set()
+        self._finished = False
+        self._lock = threading.Lock()
 
     def ack(self, message: Message) -> None:
-        """The message is done with."""
-        ...
+        """The user's ack of one message; a second one is `AlreadyAcked`."""
+        with self._lock:
+            if message.index in self._acked:
+                raise AlreadyAcked(message.id)
+            self._acked.add(message.index)
+            complete = len(self._acked) == self.count
+        if complete:
+            self.finish()
+
+    def skip(self, index: int) -> None:
+        """A message that nobody will ever get, because it cannot be decoded, needs no ack."""
+        with self._lock:
+            self._acked.add(index)
+            complete = len(self._acked) == self.count
+        if complete:
+            self.finish()
+
+    def finish(self) -> None:
+        """The whole entry is done with; harmless if that is known."""
+        with self._lock:
+            if self._finished:
+                return
+            self._finished = True
+        self._done()
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """One message: what was published, by whom and when."""
+class Message(msgspec.Struct, array_like=True, gc=False, eq=False):
+    """One message: what was published, by whom and when. For reading only."""
 
     data: Any
-    topic: str
     key: str | None = None
-    headers: Mapping[str, str] = NO_HEADERS
-    producer: str
-    seq: int
-    """Number of the message among all of its producer's, ascending."""
-    published_at: float
-    """Seconds since the epoch, by the publisher's clock."""
-    attempts: int = 1
+    given_headers: dict[str, str] | None = None
     given_id: str | None = None
-    acknowledger: Acknowledger
+    entry: Any = None
+    index: int = 0
+
+    @property
+    def topic(self) -> str:
+        """Where it was published."""
+        return self._entry.topic
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What the publisher gave along."""
+        return NO_HEADERS if self.given_headers is None else self.given_headers
 
     @property
     def id(self) -> str:
         """The id that the publisher gave, or producer:seq, which no other message has."""
         return self.given_id if self.given_id is not None else f"{self.producer}:{self.seq}"
 
+    @property
+    def producer(self) -> str:
+        """Who published it."""
+        return self._entry.producer
+
+    @property
+    def seq(self) -> int:
+        """Number of the message among all of its producer's, ascending."""
+        return self._entry.seq + self.index
+
+    @property
+    def published_at(self) -> float:
+        """Seconds since the epoch, by the publisher's clock."""
+        return self._entry.published_at
+
+    @property
+    def attempts(self) -> int:
+        """How often it was delivered, this time included; a live message is delivered once."""
+        return 1
+
+    @property
+    def _entry(self) -> Handover:
+        entry: Handover = self.entry
+        return entry
+
     def ack(self) -> None:
         """Tell the publisher's receipt that this is done; needed only with `ack="manual"`."""
-        self.acknowledger.ack(self)
+        self._entry.ack(self)
 
     def __repr__(self) -> str:
         return f"<Message {self.id} on {self.topic!r}>"

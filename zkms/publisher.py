@@ -36,7 +36,7 @@ from zkms.errors import (
     TransactionFailed,
     ZkmsError,
 )
-from zkms.frame import Frame, Packed
+from zkms.frame import Packed
 from zkms.limits import Limits
 from zkms.membership import Member, Members, Membership
 from zkms.operations import MAX_TRANSACTION, Check, Create, Operation, transaction_size
@@ -196,7 +196,7 @@ class Publisher:
     def _number(self, outgoing: Outgoing) -> None:
         outgoing.seq = self._producer.seq + 1
         self._producer.seq = outgoing.last
-        outgoing.raw = frames.encode(Frame(self._producer.name, outgoing.seq, time.time(), outgoing.packed))
+        outgoing.raw = frames.encode(self._producer.name, outgoing.seq, time.time(), outgoing.packed)
 
     def _operations(self, outgoing: Outgoing, snapshot: Members) -> list[Operation]:
         """The transaction but for the producer's part; refused here if it is too large to be sent."""

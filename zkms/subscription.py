@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from zkms import frame as frames
 from zkms.codec import Codec
 from zkms.errors import (
     CannotDecode,
@@ -26,14 +25,14 @@ from zkms.errors import (
     TransactionFailed,
     ZkmsError,
 )
-from zkms.handover import Handover, unpack
 from zkms.inbox import Fetched, Gap, Inbox, Marker
-from zkms.message import Message
+from zkms.message import Handover, Message
 from zkms.operations import Delete, SetData
 from zkms.quarantine import set_aside
 from zkms.reader import Reader
 from zkms.session import failed_with
 from zkms.tree import GapRecord, decode
+from zkms.unpacking import Unpacker
 
 if TYPE_CHECKING:
     from zkms.bus import Bus
@@ -71,14 +70,13 @@ class Subscription:
         self._bus = bus
         self._handler = handler
         self._manual = ack == "manual"
-        self._type = type
-        self._codec = codec
+        self._unpacker = Unpacker(topic, type, codec)
         self._on_gap = on_gap
         self._on_error = on_error
         self._closed = False
         self._inbox = Inbox(prefetch, self._drained)
         self._reader: Reader | None = None
-        self._unpacked: deque[tuple[Message, Handover]] = deque()
+        self._unpacked: deque[Message] = deque()
         self._taking = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -162,33 +160,31 @@ class Subscription:
 
     def get(self, timeout: float | None = None) -> Message | None:
         """The next message; None after `timeout` seconds without one (0 looks once, None waits on)."""
-        self._check_pull()
-        taken = self._take(timeout)
-        if taken is None:
-            return None
-        message, handover = taken
-        if not self._manual:
-            handover.finish(message.seq)
-        return message
+        messages = self.fetch(1, timeout)
+        return messages[0] if messages else None
 
     def fetch(self, count: int, timeout: float | None = None) -> list[Message]:
         """Up to `count` messages: waits for the first as get() does, and takes what is there besides."""
         if count < 1:
             raise InvalidArgument(f"fetch: count must be at least 1, not {count}")
-        first = self.get(timeout)
-        messages = [] if first is None else [first]
-        while messages and len(messages) < count and (message := self.get(0)) is not None:
-            messages.append(message)
+        self._check_pull()
+        messages, entries = self._take(count, timeout)
+        if not self._manual:
+            for entry in entries:
+                entry.finish()
         return messages
 
     def __iter__(self) -> Iterator[Message]:
         """Messages until the subscription is closed; each is acked when the loop comes back for the next."""
         self._check_pull()
-        while (taken := self._take(None)) is not None:
-            message, handover = taken
-            yield message
+        while True:
+            messages, entries = self._take(1, None)
+            if not messages:
+                return
+            yield messages[0]
             if not self._manual:
-                handover.finish(message.seq)
+                for entry in entries:
+                    entry.finish()
 
     def _check_pull(self) -> None:
         self._bus.session.check_process()
@@ -205,53 +201,67 @@ class Subscription:
         handler = self._handler
         if handler is None:
             return
-        while (taken := self._take(None)) is not None:
-            message, handover = taken
-            try:
-                handler(message)
-            except BaseException as error:  # noqa: BLE001 - the user's code; a live message is not repeated
-                self._report(error if isinstance(error, Exception) else RuntimeError(repr(error)), message)
+        while (messages := self._next_entry(None)) is not None:
+            for message in messages:
+                if self._closed:
+                    return
+                try:
+                    handler(message)
+                except BaseException as error:  # noqa: BLE001 - the user's code; a live message is not repeated
+                    self._report(error if isinstance(error, Exception) else RuntimeError(repr(error)), message)
             if not self._manual:
-                handover.finish(message.seq)
+                messages[0].entry.finish()
 
     # -- taking --------------------------------------------------------------------------------------------------
 
-    def _take(self, timeout: float | None) -> tuple[Message, Handover] | None:
+    def _take(self, count: int, timeout: float | None) -> tuple[list[Message], list[Handover]]:
+        """Up to `count` messages, and the entries of which that were the last ones."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        taken: list[Message] = []
+        entries: list[Handover] = []
         if not self._taking.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
-            return None
+            return taken, entries
         try:
-            while not self._unpacked:
-                item = self._inbox.take(None if deadline is None else max(0.0, deadline - time.monotonic()))
-                if item is None or self._closed:
-                    return None
-                if isinstance(item, Marker):
-                    self._announce(item.gap)
-                else:
-                    self._unpack(item)
-            return self._unpacked.popleft()
+            while len(taken) < count:
+                if not self._unpacked:
+                    left = 0.0 if taken else None if deadline is None else max(0.0, deadline - time.monotonic())
+                    messages = self._next_entry(left)
+                    if messages is None:
+                        break
+                    self._unpacked.extend(messages)
+                taken.append(self._unpacked.popleft())
+                if not self._unpacked:
+                    entries.append(taken[-1].entry)
         finally:
             self._taking.release()
+        return taken, entries
 
-    def _unpack(self, fetched: Fetched) -> None:
+    def _next_entry(self, timeout: float | None) -> list[Message] | None:
+        """The messages of the next entry that has any; None after `timeout` seconds without one, or when closed."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            item = self._inbox.take(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            if item is None or self._closed:
+                return None
+            if isinstance(item, Marker):
+                self._announce(item.gap)
+            elif messages := self._unpack(item):
+                return messages
+
+    def _unpack(self, fetched: Fetched) -> list[Message]:
         try:
             if fetched.entry.foreign:
                 raise CannotDecode("not a name that zkms gives")
             if fetched.entry.gap:
                 self._reach_gap(fetched.path, decode(fetched.raw, GapRecord))
-                return
-            frame = frames.decode(fetched.raw)
+                return []
+            messages, undecodable = self._unpacker.unpack(fetched.raw, lambda: self._bus.acks.add(fetched.path))
         except (CannotDecode, msgspec.MsgspecError) as error:
             self._set_aside(fetched, error)
-            return
-        handover = Handover(len(frame.messages), lambda: self._bus.acks.add(fetched.path))
-        for unpacked in unpack(self.topic, frame, handover, self._type, self._codec):
-            if isinstance(unpacked, Message):
-                self._unpacked.append((unpacked, handover))
-            else:
-                seq, reason = unpacked
-                self._report(CannotDecode(reason, path=fetched.path, raw=fetched.raw), None)
-                handover.finish(seq)
+            return []
+        for problem in undecodable:
+            self._report(CannotDecode(problem.reason, path=fetched.path, raw=fetched.raw), None)
+        return messages
 
     def _set_aside(self, fetched: Fetched, error: Exception) -> None:
         try:

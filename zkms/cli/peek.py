@@ -7,14 +7,13 @@ from typing import Any
 import click
 import msgspec
 
-from zkms import codec as codecs
 from zkms import frame as frames
 from zkms.cli.connection import Inspector, inspect
 from zkms.cli.failure import Failure
 from zkms.cli.options import Settings, settings
 from zkms.cli.output import clock, data_json, data_text, plural, print_json, print_table
 from zkms.errors import CannotDecode, NodeMissing
-from zkms.frame import Packed
+from zkms.message import Message
 from zkms.names import check_name, check_topic
 from zkms.tree import Entry, GapRecord, decode, parse_entry
 
@@ -102,16 +101,15 @@ def _describe(entry: Entry, raw: bytes) -> dict[str, Any]:
         "producer": frame.producer,
         "seq": frame.seq,
         "published_at": frame.published_at,
-        "messages": [_message(packed) for packed in frame.messages],
+        "messages": [_message(message, frame.codec) for message in frame.messages],
     }
 
 
-def _message(packed: Packed) -> dict[str, Any]:
-    common = {"key": packed.key, "headers": packed.headers or {}, "id": packed.id}
-    try:
-        return common | data_json(codecs.unpack(packed.format, packed.data))
-    except CannotDecode as error:
-        return common | {"unreadable": error.reason, "data_base64": packed.data}
+def _message(message: Message, codec: str | None) -> dict[str, Any]:
+    common = {"key": message.key, "headers": dict(message.headers), "id": message.given_id}
+    if codec is None:
+        return common | data_json(message.data)
+    return common | {"unreadable": f"encoded with codec {codec!r}", "data_base64": message.data}
 
 
 def _row(entry: dict[str, Any]) -> tuple[Any, ...]:
