@@ -2,4 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
+import pytest
+
 pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def eventually() -> Callable[..., None]:
+    """Wait until a condition holds, with a deadline."""
+
+    def wait(condition: Callable[[], object], timeout: float = 30.0, what: str = "the condition") -> None:
+        deadline = time.monotonic() + timeout
+        while not condition():
+            assert time.monotonic() < deadline, f"{what} did not come true in {timeout:g} s"
+            time.sleep(0.01)
+
+    return wait

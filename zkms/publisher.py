@@ -231,15 +231,15 @@ class Publisher:
                 self._ready, self._wanted = False, True
             self._state.notify_all()
         if error is None:
-            paths = reply.result()[2:]
+            _, stat, *paths = reply.result()
             names = [member.subscription for member in outgoing.targets]
-            self._succeed(outgoing, dict(zip(names, paths, strict=True)))
+            self._succeed(outgoing, dict(zip(names, paths, strict=True)), stat.mzxid)
 
-    def _succeed(self, outgoing: Outgoing, entries: dict[str, Any]) -> None:
+    def _succeed(self, outgoing: Outgoing, entries: dict[str, Any], zxid: int | None = None) -> None:
         if outgoing.future.set_running_or_notify_cancel():
-            outgoing.future.set_result(self._receipt(outgoing, entries))
+            outgoing.future.set_result(self._receipt(outgoing, entries, zxid))
 
-    def _receipt(self, outgoing: Outgoing, entries: dict[str, Any]) -> Receipt:
+    def _receipt(self, outgoing: Outgoing, entries: dict[str, Any], zxid: int | None = None) -> Receipt:
         return Receipt(
             self._session,
             self._tree,
@@ -249,6 +249,7 @@ class Publisher:
             count=len(outgoing.packed),
             entries=entries,
             skipped=outgoing.skipped,
+            zxid=zxid,
         )
 
     def _remove(self, outgoing: Outgoing) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from zkms import frame as frames
 from zkms.errors import CannotDecode, ConnectionLost, NodeMissing
-from zkms.session import Session
+from zkms.session import Session, Stat
 from zkms.tree import QueueState, Tree, decode, parse_entry
 
 LOST = "its queue is gone"
@@ -35,6 +35,7 @@ class Receipt:
         count: int,
         entries: Mapping[str, str | None],
         skipped: Mapping[str, str],
+        zxid: int | None = None,
     ) -> None:
         self.topic = topic
         self.producer = producer
@@ -47,6 +48,8 @@ class Receipt:
         self._pending: dict[str, str | None] = dict(entries)
         self._acked: list[str] = []
         self._gone: dict[str, str] = dict(skipped)
+        self._zxid = zxid
+        """Of the transaction, if its reply came: an entry or queue made later is another's, whatever its name."""
         self._lock = threading.Lock()
 
     @property
@@ -112,14 +115,18 @@ class Receipt:
         timeout = self._session.config.request_timeout
         self._session.wait_connected(timeout)
         asked = {n: self._session.exists_async(p, lambda n=n: ring(n)) for n, p in paths.items()}  # type: ignore[misc]
-        removed = [name for name, reply in asked.items() if reply.result(timeout) is None]
+        removed = [name for name, reply in asked.items() if not self._is_ours(reply.result(timeout))]
         queues = {name: self._session.get_async(paths[name].rsplit("/", 1)[0]) for name in removed}
         for name, reply in queues.items():
             try:
-                reason = removal(reply.result(timeout)[0], paths[name])
+                data, stat = reply.result(timeout)
+                reason = LOST if self._zxid is not None and stat.czxid > self._zxid else removal(data, paths[name])
             except NodeMissing:
                 reason = LOST
             self._settle(name, reason)
+
+    def _is_ours(self, stat: Stat | None) -> bool:
+        return stat is not None and self._zxid in (None, stat.czxid)
 
     def _settle(self, name: str, reason: str | None) -> None:
         del self._pending[name]

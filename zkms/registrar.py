@@ -103,20 +103,24 @@ class Registrar:
             if subscription in self._subscriptions:
                 self._subscriptions.remove(subscription)
         queue = self._tree.queue(subscription.id, topic)
+        writes = [
+            SetData(queue, encode(QueueState(self._client_id, gone="unsubscribed"))),
+            SetData(self._tree.topic(topic), b""),
+        ]
         deadline = time.monotonic() + self._session.config.request_timeout
         while True:
-            operations: list[Operation] = [SetData(queue, encode(QueueState(self._client_id, gone="unsubscribed")))]
             marks = (self._tree.registration(topic, subscription.id), self._tree.full_flag(topic, subscription.id))
-            operations += [Delete(path) for path in marks if self._session.exists(path) is not None]
-            operations.append(SetData(self._tree.topic(topic), b""))
+            operations: list[Operation] = [Delete(path) for path in marks if self._session.exists(path) is not None]
+            operations += writes
             try:
-                self._session.multi(operations)
+                if operations:
+                    self._session.multi(operations)
                 break
             except TransactionFailed as error:
-                if failed_with(error, NodeMissing, path=queue):
-                    return  # nothing is left to be removed but what the cleaner takes care of
                 if not failed_with(error, NodeMissing):
                     raise error.cause from error
+                # Somebody removed the queue or the topic: the registration has to go all the same.
+                writes = [write for write in writes if write is not error.operation]
             except ConnectionLost:
                 if time.monotonic() >= deadline:
                     raise

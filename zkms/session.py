@@ -11,6 +11,7 @@ Threads: kazoo's connection, completion and watch threads, which only enqueue or
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import logging
 import os
@@ -20,7 +21,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 from kazoo.client import KazooClient
@@ -47,6 +48,10 @@ from zkms.operations import MAX_TRANSACTION, Create, Delete, Operation, SetData,
 log = logging.getLogger("zkms.session")
 _kazoo_log = logging.getLogger("zkms.kazoo")
 _kazoo_log.setLevel(logging.WARNING)  # at DEBUG kazoo prints credentials and payloads
+
+TICK = 0.25
+GOODBYE = 2.0
+"""Seconds that a server has to answer the end of a session."""
 
 T = TypeVar("T")
 Watch = Callable[[], None]
@@ -81,11 +86,13 @@ class State(enum.Enum):
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads, with the socket in reach so that a connection can be dropped from outside."""
 
-    def __init__(self) -> None:
+    def __init__(self, connect_timeout: float) -> None:
         super().__init__()
         self.connection: socket.socket | None = None
+        self._connect_timeout = connect_timeout
 
     def create_connection(self, *args: Any, **kwargs: Any) -> socket.socket:
+        kwargs["timeout"] = min(kwargs["timeout"], self._connect_timeout)  # it cannot be interrupted
         self.connection = super().create_connection(*args, **kwargs)
         return self.connection
 
@@ -154,10 +161,10 @@ class Session:
         self._stop.set()
         if self._keeper.is_alive() and self._keeper is not threading.current_thread():
             self._keeper.join()
-        self._dispose(self._client)
+        self._dispose(self._client, self._handler)
 
     def _new_client(self, client_id: tuple[int, bytes] | None) -> tuple[KazooClient, _Handler]:
-        config, handler = self.config, _Handler()
+        config, handler = self.config, _Handler(self.config.connect_timeout)
         tls = config.tls
         client = KazooClient(
             hosts=config.hosts,
@@ -179,14 +186,33 @@ class Session:
             check_hostname=tls.check_hostname if tls else False,
         )
         client.add_listener(lambda state: self._on_state(client, state))
+        connect = client._connection._connect
+
+        def connected(*address: Any) -> tuple[float, float]:
+            """Note the session time that the server grants, which kazoo keeps to itself: 2/3 of it in milliseconds."""
+            read_timeout, connect_timeout = connect(*address)
+            self._reply_deadline = max(1.0, read_timeout / 1000)
+            return read_timeout, connect_timeout
+
+        client._connection._connect = connected
         return client, handler
 
-    def _dispose(self, client: KazooClient) -> None:
-        try:
-            client.stop()
-            client.close()
-        except Exception:
-            log.warning("kazoo's client did not stop cleanly", exc_info=True)
+    def _dispose(self, client: KazooClient, handler: _Handler) -> None:
+        """Stop a client, within `GOODBYE` if the server hears it and soon after if it does not."""
+
+        def stop() -> None:
+            try:
+                client.stop()
+                client.close()
+            except Exception:
+                log.warning("kazoo's client did not stop cleanly", exc_info=True)
+
+        stopping = threading.Thread(target=stop, name="zkms-goodbye", daemon=True)
+        stopping.start()
+        stopping.join(GOODBYE if client.connected else 0.1)
+        if stopping.is_alive():
+            handler.drop()
+            stopping.join(GOODBYE)  # what then still hangs is resolving or connecting, and ends with that
 
     def _on_state(self, client: KazooClient, state: str) -> None:
         """On kazoo's connection thread: note it, tell the listeners, never block."""
@@ -214,13 +240,16 @@ class Session:
     # -- deadlines and the dead client ---------------------------------------------------------------------------
 
     def _keep(self) -> None:
-        tick = min(0.25, self._reply_deadline / 4)
-        while not self._stop.wait(tick):
-            if self._overdue():
-                log.warning("no answer for %.1f s: dropping the connection", self._reply_deadline)
-                self._handler.drop()
-            if self._client.client_state == KeeperState.CLOSED and self.state is not State.REFUSED:
-                self._revive()
+        while not self._stop.wait(TICK):
+            try:
+                if self._overdue():
+                    log.warning("no answer for %.1f s: dropping the connection", self._reply_deadline)
+                    self._handler.drop()
+                    self._fail_in_flight()
+                if self._client.client_state == KeeperState.CLOSED and self.state is not State.REFUSED:
+                    self._revive()
+            except Exception:
+                log.exception("looking after the session failed")
 
     def _overdue(self) -> bool:
         """Whether an answer is. They come in order, so only the first unanswered request has to be looked at."""
@@ -228,21 +257,27 @@ class Session:
             waiting = self._in_flight
             while waiting and waiting[0][1].done():
                 waiting.popleft()
-            if not waiting or time.monotonic() - waiting[0][0] <= self._reply_deadline:
-                return False
-            waiting.clear()
-            return True
+            return bool(waiting) and time.monotonic() - waiting[0][0] > self._reply_deadline
+
+    def _fail_in_flight(self) -> None:
+        """Fail what is unanswered: kazoo forgets a request whose reply killed it, and one sent while it reconnects."""
+        with self._in_flight_lock:
+            waiting = [*self._in_flight]
+            self._in_flight.clear()
+        for _, future in waiting:
+            _settle(future, error=ConnectionLost("no answer"))
 
     def _revive(self) -> None:
         """Replace a client whose connection thread died, taking over its session if that still lives."""
         with self._changed:
-            dead, started = self._client, self.client_id is not None
+            dead, handler, started = self._client, self._handler, self.client_id is not None
             if not started or self.state is State.CLOSED:
                 return
             log.error("kazoo's connection thread died: replacing the client")
             self._client, self._handler = self._new_client(self.client_id)
             self.state = State.SUSPENDED
-        self._dispose(dead)
+        self._dispose(dead, handler)
+        self._fail_in_flight()
         self._client.start_async()
 
     # -- requests ------------------------------------------------------------------------------------------------
@@ -299,22 +334,23 @@ class Session:
             # kazoo would queue it without a time-out, and block its callers when the queue is full.
             future.set_exception(self._unsent(path))
             return future
+
+        def done(reply: Any) -> None:
+            if reply.exception is not None:
+                _settle(future, error=translate(reply.exception, path))
+                return
+            try:
+                _settle(future, convert(reply.value))
+            except ZkmsError as error:
+                _settle(future, error=error)
+
+        reply = call(self._client)
         with self._in_flight_lock:
             waiting = self._in_flight
             while waiting and waiting[0][1].done():
                 waiting.popleft()
             waiting.append((time.monotonic(), future))
-
-        def done(reply: Any) -> None:
-            if reply.exception is not None:
-                future.set_exception(translate(reply.exception, path))
-                return
-            try:
-                future.set_result(convert(reply.value))
-            except ZkmsError as error:
-                future.set_exception(error)
-
-        call(self._client).rawlink(done)
+        reply.rawlink(done)
         return future
 
     def _unsent(self, path: str | None) -> ZkmsError:
@@ -398,19 +434,30 @@ def _same(value: T) -> T:
     return value
 
 
+def _settle(future: Future[Any], result: Any = None, *, error: ZkmsError | None = None) -> None:
+    """Answer a request, unless that was done: kazoo may answer one twice, or after we gave it up."""
+    with contextlib.suppress(InvalidStateError):
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+
 def _one_shot(watch: Watch | None) -> Callable[[WatchedEvent], None] | None:
     return None if watch is None else lambda _event: watch()
 
 
 def _checked(operations: Sequence[Operation], results: list[Any]) -> list[Any]:
     """A failed transaction comes back as a list of exceptions: find the one that is the cause."""
-    for index, result in enumerate(results):
-        if isinstance(result, Exception) and type(result).__name__ not in ("RolledBackError", "RuntimeInconsistency"):
-            cause = translate(result, operations[index].path)
-            if not isinstance(cause, StoreError):
-                cause = StoreError(str(cause))
-            raise TransactionFailed(index, cause, operations[index])
-    return results
+    failed = [index for index, result in enumerate(results) if isinstance(result, Exception)]
+    if not failed:
+        return results
+    causes = [i for i in failed if type(results[i]).__name__ not in ("RolledBackError", "RuntimeInconsistency")]
+    index = (causes or failed)[0]
+    cause = translate(results[index], operations[index].path)
+    if not isinstance(cause, StoreError):
+        cause = StoreError(str(cause))
+    raise TransactionFailed(index, cause, operations[index])
 
 
 def failed_with(error: BaseException, kind: type[StoreError] = BadVersion, *, path: str | None = None) -> bool:
@@ -424,23 +471,31 @@ def failed_with(error: BaseException, kind: type[StoreError] = BadVersion, *, pa
 
 def diagnose(hosts: str) -> str:
     """What is found at each host, in a few words, for the error of a connect() that failed."""
-    found = []
-    for host, port in collect_hosts(hosts)[0]:
-        where = f"{host}:{port}"
-        try:
-            with socket.create_connection((host, port), timeout=1.0) as probe:
-                probe.settimeout(1.0)
-                probe.sendall(b"srvr")
-                reply = probe.recv(64)
-            speaks = reply.startswith((b"Zookeeper", b"This ZooKeeper", b"srvr is not"))
-            found.append(f"{where} is a ZooKeeper that does not serve now" if speaks else f"{where} is no ZooKeeper")
-        except TimeoutError:
-            found.append(f"{where} accepts connections but does not answer")
-        except socket.gaierror:
-            found.append(f"{where}: no such host")
-        except OSError as error:
-            found.append(f"{where}: {error.strerror or error}")
-    return "; ".join(found)
+    addresses = collect_hosts(hosts)[0]
+    with ThreadPoolExecutor(len(addresses)) as pool:
+        return "; ".join(pool.map(_probe, addresses))
+
+
+def _probe(address: tuple[str, int]) -> str:
+    where = "{}:{}".format(*address)
+    try:
+        probe = socket.create_connection(address, timeout=1.0)
+    except TimeoutError:
+        return f"{where} does not accept connections"
+    except socket.gaierror:
+        return f"{where}: no such host"
+    except OSError as error:
+        return f"{where}: {error.strerror or error}"
+    with probe:
+        reply = b""
+        for words in (b"srvr", b"\n\n"):  # a server of lines answers to the second
+            with contextlib.suppress(OSError):
+                probe.settimeout(0.75)
+                probe.sendall(words)
+                reply = reply or probe.recv(64)
+    if reply.startswith((b"Zookeeper", b"This ZooKeeper", b"srvr is not")):
+        return f"{where} is a ZooKeeper that does not serve now"
+    return f"{where} is no ZooKeeper" if reply else f"{where} accepts connections but does not answer"
 
 
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()

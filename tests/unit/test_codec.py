@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pickle
 import zlib
@@ -63,16 +64,16 @@ def test_bytes_arrive_as_bytes(data: bytes) -> None:
 @given(texts)
 def test_text_arrives_as_text(data: str) -> None:
     """str is UTF-8 on the way."""
-    format, raw = pack(data)
-    assert format == TEXT
-    assert unpack(format, raw) == data
+    how, raw = pack(data)
+    assert how == TEXT
+    assert unpack(how, raw) == data
 
 
 @given(json)
 def test_what_json_can_hold_arrives_as_it_was(data: Any) -> None:
     """With types kept: 1 is not 1.0, "1" is not 1, None is None."""
-    format, raw = pack(data)
-    arrived = unpack(format, raw)
+    how, raw = pack(data)
+    arrived = unpack(how, raw)
     assert arrived == data
     assert repr(arrived) == repr(data)
 
@@ -80,12 +81,12 @@ def test_what_json_can_hold_arrives_as_it_was(data: Any) -> None:
 def test_structs_and_dataclasses_go_and_come_by_type() -> None:
     """A sender gives the object; a reader without `type` sees a dict, one with it gets the object, validated."""
     for value, kind in ((User(1, "ann"), User), (Point(1, 2), Point)):
-        format, raw = pack(value)
-        assert format == STRUCTURED
-        assert unpack(format, raw) == (
+        how, raw = pack(value)
+        assert how == STRUCTURED
+        assert unpack(how, raw) == (
             msgspec.structs.asdict(value) if isinstance(value, User) else dataclasses.asdict(value)
         )
-        assert unpack(format, raw, type=kind) == value
+        assert unpack(how, raw, type=kind) == value
 
 
 @pytest.mark.parametrize(
@@ -94,9 +95,9 @@ def test_structs_and_dataclasses_go_and_come_by_type() -> None:
 )
 def test_what_is_not_of_the_type_cannot_be_decoded(data: Any, kind: type) -> None:
     """The reason names the type that was expected."""
-    format, raw = pack(data)
+    how, raw = pack(data)
     with pytest.raises(CannotDecode, match=kind.__name__) as caught:
-        unpack(format, raw, type=kind)
+        unpack(how, raw, type=kind)
     assert caught.value.raw == raw
 
 
@@ -125,13 +126,11 @@ def test_data_nested_too_deeply_is_refused() -> None:
 
 
 @given(st.sampled_from([TEXT, STRUCTURED]), st.binary(max_size=50))
-def test_damaged_payloads_raise_nothing_but_cannot_decode(format: int, raw: bytes) -> None:
+def test_damaged_payloads_raise_nothing_but_cannot_decode(how: int, raw: bytes) -> None:
     """Whatever the bytes are."""
-    try:
-        unpack(format, raw)
-        unpack(format, raw, type=User)
-    except CannotDecode as error:
-        assert error.raw == raw
+    for kind in (None, User, int, list[str]):
+        with contextlib.suppress(CannotDecode):
+            unpack(how, raw, type=kind)
 
 
 def test_formats_of_a_newer_zkms_are_named() -> None:
@@ -144,20 +143,20 @@ def test_a_codec_goes_both_ways_and_its_name_travels() -> None:
     """The format of a message is the codec's name."""
     codec = Zipped()
     assert isinstance(codec, Codec)
-    format, raw = pack("hello", codec)
-    assert format == "zipped"
-    assert unpack(format, raw, codec=codec) == "hello"
+    how, raw = pack("hello", codec)
+    assert how == "zipped"
+    assert unpack(how, raw, codec=codec) == "hello"
     assert unpack(*pack('{"id": 1}', codec), type=str, codec=codec) == '{"id": 1}'
 
 
 def test_a_reader_without_the_codec_is_told_its_name() -> None:
     """No codec, or another one."""
-    format, raw = pack("hello", Zipped())
+    how, raw = pack("hello", Zipped())
     other = Zipped()
     other.name = "other"
     for codec in (None, other):
         with pytest.raises(CannotDecode, match="zipped"):
-            unpack(format, raw, codec=codec)
+            unpack(how, raw, codec=codec)
 
 
 def test_a_codec_that_raises_is_reported_as_itself() -> None:

@@ -1,0 +1,68 @@
+"""What the cleaner's tests share: a bus that does not clean, a lead, and orphans made to order."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+from zkms_cleaner import Election, Lead
+
+import zkms
+from zkms.bus import Bus
+from zkms.testing.server import Server
+
+Connect = Callable[..., Bus]
+Spawn = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def connect(zookeeper: Server, zookeeper_root: str) -> Iterator[Connect]:
+    """Connect a bus under the test's root that stands for no election unless asked to; closed afterwards."""
+    buses: list[Bus] = []
+
+    def start(**options: object) -> Bus:
+        buses.append(zkms.connect(zookeeper.hosts, zookeeper_root, **{"cleaner": False, **options}))
+        return buses[-1]
+
+    yield start
+    for bus in buses:
+        bus.close(timeout=1.0)
+
+
+@pytest.fixture
+def observer(connect: Connect) -> Bus:
+    """A bus through which the test looks and writes."""
+    return connect()
+
+
+@pytest.fixture
+def lead(observer: Bus) -> Lead:
+    """The lead, held by the observer."""
+    held = Election(observer.session, observer.tree, observer.client_id).lead()
+    assert held is not None
+    return held
+
+
+@pytest.fixture
+def spawn() -> Iterator[Spawn]:
+    """Run a Python program or module as a process of its own; killed afterwards if it still runs."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str, env: dict[str, str] | None = None, **options: object) -> subprocess.Popen[str]:
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, *arguments],
+                text=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
+                **{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, **options},
+            )
+        )
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,59 @@
+"""What the tests of the session share: sessions without a bus, a proxy, and watching what is left behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from zkms.config import Config
+from zkms.operations import Create
+from zkms.session import Session
+from zkms.testing import Proxy
+from zkms.testing.server import Server
+
+OpenSession = Callable[..., Session]
+
+
+@pytest.fixture
+def proxy(zookeeper: Server) -> Iterator[Proxy]:
+    """A proxy of the test's own."""
+    with Proxy(zookeeper.hosts) as running:
+        yield running
+
+
+@pytest.fixture
+def open_session(zookeeper: Server, proxy: Proxy) -> Iterator[OpenSession]:
+    """Open sessions that are closed after the test: short-lived ones, so that faults are noticed soon."""
+    sessions: list[Session] = []
+
+    def start(hosts: str | None = None, **options: object) -> Session:
+        defaults = {"session_timeout": 3.0, "request_timeout": 5.0, "connect_timeout": 15.0}
+        session = Session(Config(hosts=hosts or zookeeper.hosts, **{**defaults, **options}))
+        sessions.append(session)
+        session.start()
+        return session
+
+    yield start
+    proxy.heal()  # so that they can say goodbye
+    for session in sessions:
+        session.close()
+
+
+@pytest.fixture
+def root(zookeeper_root: str, open_session: OpenSession) -> str:
+    """A znode of the test's own."""
+    open_session().multi([Create(zookeeper_root)])
+    return zookeeper_root
+
+
+@pytest.fixture
+def left_behind() -> Callable[[], tuple[int, int]]:
+    """Count the threads and the file descriptors of this process."""
+
+    def count() -> tuple[int, int]:
+        return threading.active_count(), len(os.listdir("/proc/self/fd"))  # noqa: PTH208 -- no Path per descriptor
+
+    return count
