@@ -302,7 +302,7 @@ class Bus:
         for what, value in (("key", key), ("id", id)):
             if value is not None and not _is_text(value):
                 raise InvalidMessage(f"{what} must be a str that UTF-8 can hold, not {value!r:.60}")
-if headers is not None and not (
+        if headers is not None and not (
             isinstance(headers, Mapping) and all(_is_text(k) and _is_text(v) for k, v in headers.items())
         ):
             raise InvalidMessage("headers: give a mapping whose names and values are str that UTF-8 can hold")
