@@ -273,10 +273,10 @@ class Bus:
         return [receipt for receipt in receipts for _ in range(receipt.count)]
 
     def _frame_budget(self, topic: str) -> tuple[int, int]:
-        """Bytes and messages for one frame: half of what fits now, so that it still fits when more subscribe."""
+        """Bytes and messages for one frame: half of what fits, so that there is room for the names in the queues."""
         members = self._membership.get(check_topic(topic)).members
         limits = [member.registration.limit for member in members]
-        return MAX_TRANSACTION // 2 // max(1, len(members)), min([MAX_PER_FRAME, *limits])
+        return MAX_TRANSACTION // 2, min([MAX_PER_FRAME, *limits])
 
     def _send(
         self, topic: str, packed: list[Packed], to_self: bool, if_nobody: IfNobody, deadline: float
@@ -322,7 +322,7 @@ class Bus:
         type: Any = None,
         codec: Codec | None = None,
         limit: int = DEFAULT_LIMIT,
-        prefetch: int = 1000,
+        prefetch: int = 10_000,
         on_gap: OnGap | None = None,
         on_error: OnError | None = None,
     ) -> Subscription:

@@ -20,7 +20,7 @@ from zkms.session import Session, failed_with
 from zkms.tree import GapRecord, Tree, encode, entry_prefix, parse_entry
 
 log = logging.getLogger("zkms.limits")
-MAX_PER_FRAME = 256
+MAX_PER_FRAME = 4096
 """Messages in one entry at the most: lets a count of entries stand in for a count of messages."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from zkms.bodies import Bodies
 from zkms.errors import BadVersion, NodeExists, NodeMissing, ProducerFenced, StoreError, TransactionFailed
 from zkms.operations import Create, SetData
 from zkms.session import Session, failed_with
@@ -17,6 +18,7 @@ class Producer:
         self.name = name
         self.seq = 0
         """Number of the last message that was given one."""
+        self.bodies = Bodies(session, tree, name)
         self._session = session
         self._path = tree.producer(name)
         self._client_id = client_id
@@ -34,6 +36,8 @@ class Producer:
 
         None: the node had been removed, so what became of the messages in flight cannot be known.
         """
+        if not self._claimed:
+            self.bodies.claim()
         while True:
             try:
                 data, stat = self._session.get(self._path)

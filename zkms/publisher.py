@@ -46,8 +46,12 @@ from zkms.session import Session, failed_with
 from zkms.tree import Tree, entry_prefix
 
 log = logging.getLogger("zkms.publisher")
+IDLE_SWEEP = 1.0
+COPIED_BYTES = 8 * 1024
+"""Bytes that a frame may cost in copies before it is stored once, for all queues to point to."""
 WINDOW = 64
-"""Transactions in flight at the most: back-pressure past that."""
+WINDOW_BYTES = 2 * 1024 * 1024
+"""Transactions in flight at the most, and their bytes: back-pressure past that."""
 
 
 class Outgoing:
@@ -66,6 +70,8 @@ class Outgoing:
         self.skipped: dict[str, str] = {}
         self.unusable: dict[str, int] = {}
         """Subscriptions whose queue was missing, and how often: a registration without a queue must not stop us."""
+        self.shared = False
+        """Whether the frame is stored once, as a body, and the queues get pointers to it."""
         self.settled = True
         self.error: BaseException | None = None
 
@@ -177,7 +183,7 @@ class Publisher:
             if left <= 0 or not self._order.acquire(timeout=left):
                 raise ConnectionLost("could not be sent to ZooKeeper in time", outcome_unknown=False)
             with self._state:
-                if self._ready and len(self._outstanding) < WINDOW:
+                if self._roomy():
                     return
             self._order.release()
             with self._state:
@@ -187,11 +193,17 @@ class Publisher:
                     self._failure, self._wanted = None, True
                     self._state.notify_all()
                 self._state.wait_for(
-                    lambda: self._closed or self._failure or (self._ready and len(self._outstanding) < WINDOW),
+                    lambda: self._closed or self._failure or self._roomy(),
                     max(0.0, deadline - time.monotonic()),
                 )
                 if self._failure is not None:
                     raise self._failure
+
+    def _roomy(self) -> bool:
+        sent = sum(len(outgoing.raw) for outgoing in self._outstanding)
+        return (
+            self._ready and len(self._outstanding) < WINDOW and sent < WINDOW_BYTES and not self._producer.bodies.full
+        )
 
     def _number(self, outgoing: Outgoing) -> None:
         outgoing.seq = self._producer.seq + 1
@@ -201,16 +213,20 @@ class Publisher:
     def _operations(self, outgoing: Outgoing, snapshot: Members) -> list[Operation]:
         """The transaction but for the producer's part; refused here if it is too large to be sent."""
         raw, topic = outgoing.raw, outgoing.topic
-        name = entry_prefix(len(outgoing.packed), len(raw))
+        outgoing.shared = (len(outgoing.targets) - 1) * len(raw) > COPIED_BYTES
+        body = (self._producer.name, outgoing.seq) if outgoing.shared else None
+        name = entry_prefix(len(outgoing.packed), len(raw), body=body)
         operations: list[Operation] = [Check(self._tree.topic(topic), snapshot.epoch)]
         operations += [
-            Create(f"{self._tree.queue(member.subscription, topic)}/{name}", raw, sequence=True)
+            Create(f"{self._tree.queue(member.subscription, topic)}/{name}", b"" if body else raw, sequence=True)
             for member in outgoing.targets
         ]
+        if body is not None:
+            operations.append(Create(self._tree.body(*body), raw))
         excess = transaction_size(operations) + 1024 - MAX_TRANSACTION  # 1024: the producer's own operation
         if excess > 0:
-            copies = len(outgoing.targets)
-            raise MessageTooLarge(topic, len(raw), max(0, len(raw) - excess // copies - 1), copies)
+            copies = 1 if body else len(outgoing.targets)
+            raise MessageTooLarge(topic, len(raw), max(0, len(raw) - excess // copies - 1), len(outgoing.targets))
         return operations
 
     def _launch(self, outgoing: Outgoing, operations: list[Operation]) -> None:
@@ -233,9 +249,12 @@ class Publisher:
         if error is None:
             _, stat, *paths = reply.result()
             names = [member.subscription for member in outgoing.targets]
-            self._succeed(outgoing, dict(zip(names, paths, strict=True)), stat.mzxid)
+            self._succeed(outgoing, dict(zip(names, paths, strict=not outgoing.shared)), stat.mzxid)
 
     def _succeed(self, outgoing: Outgoing, entries: dict[str, Any], zxid: int | None = None) -> None:
+        if outgoing.shared and entries:
+            queues = tuple(self._tree.queue(name, outgoing.topic) for name in entries)
+            self._producer.bodies.add(outgoing.seq, len(outgoing.raw), queues)
         if outgoing.future.set_running_or_notify_cancel():
             outgoing.future.set_result(self._receipt(outgoing, entries, zxid))
 
@@ -265,15 +284,20 @@ class Publisher:
     # -- recovery ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        bodies = self._producer.bodies
         while True:
             with self._state:
-                self._state.wait_for(lambda: self._closed or self._wanted)
+                idle = IDLE_SWEEP if bodies.kept else None  # what a burst has left behind is freed a little later
+                self._state.wait_for(lambda: self._closed or self._wanted or bodies.due, idle)
                 if self._closed:
                     break
-                self._wanted = False
+                recover, self._wanted = self._wanted, False
             try:
-                with self._order:
-                    self._recover()
+                if recover:
+                    with self._order:
+                        self._recover()
+                elif bodies.kept:
+                    self._sweep()
             except Exception as error:  # noqa: BLE001 - callers must hear of it, whatever it is
                 log.warning("publishing cannot go on: %s", error)
                 failure = error if isinstance(error, ZkmsError) else StoreError(f"{type(error).__name__}: {error}")
@@ -284,6 +308,17 @@ class Publisher:
                     self._state.notify_all()
         for outgoing in list(self._outstanding):
             self._give_up(outgoing, Closed("the bus was closed before ZooKeeper answered"))
+
+    def _sweep(self) -> None:
+        try:
+            freed = self._producer.bodies.sweep()
+        except ConnectionLost as error:
+            log.info("bodies will be freed later: %s", error)
+            self._session.wait_connected(self._session.config.request_timeout)
+            return
+        if freed:
+            with self._state:
+                self._state.notify_all()
 
     def _recover(self) -> None:
         with self._state:
@@ -336,6 +371,9 @@ class Publisher:
             return error if stored is None and error.outcome_unknown else None
         if isinstance(error, TransactionFailed):
             if isinstance(error.operation, Create) and isinstance(error.cause, NodeMissing):
+                if error.index - 2 >= len(outgoing.targets):
+                    self._producer.bodies.claim()  # the place for bodies was removed by hand
+                    return None
                 name = outgoing.targets[error.index - 2].subscription
                 outgoing.unusable[name] = outgoing.unusable.get(name, 0) + 1
                 return None

@@ -37,6 +37,7 @@ class Reader:
         queue: str,
         inbox: Inbox,
         *,
+        body: Callable[[str, int], str],
         miss: Callable[[str], Gap],
         lost: Callable[[], None],
     ) -> None:
@@ -44,6 +45,7 @@ class Reader:
         self._session = session
         self._loop = loop
         self._inbox = inbox
+        self._body = body
         self._gap = miss
         self._lost = lost
         self._next = 0
@@ -89,7 +91,8 @@ class Reader:
             entry = self._listed.popleft()
             ahead = ahead[0] + entry.messages, ahead[1] + entry.size
             self._in_flight.append(entry)
-            self._ask(self._session.get_async(f"{self.queue}/{entry.name}"), self._fetched)
+            path = f"{self.queue}/{entry.name}" if entry.body is None else self._body(*entry.body)
+            self._ask(self._session.get_async(path), self._fetched)
         if self._changed and not self._listing and not self._listed:
             self._changed, self._listing = False, True
             watch = self._round
@@ -150,7 +153,9 @@ class Reader:
             self._try_later()  # it stays in flight, and is where reconnected() begins again
             return
         except NodeMissing:
-            self._in_flight.popleft()
+            entry = self._in_flight.popleft()
+            if entry.body is not None:  # the pointer may be there still: whoever unpacks it will see
+                self._inbox.put(Fetched(entry, f"{self.queue}/{entry.name}", b""))
             if not self._missing:  # a purge takes thousands at once: that is one gap, not thousands
                 self._missing = True
                 self._miss("entries were removed before they were read")

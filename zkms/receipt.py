@@ -153,6 +153,10 @@ class Receipt:
     def _find(self, queue: str) -> str | None:
         for entry in sorted(map(parse_entry, self._session.children(queue)[0])):
             path = f"{queue}/{entry.name}"
+            if entry.body == (self.producer, self.seq):
+                return path
+            if entry.body is not None or entry.foreign or entry.gap:
+                continue
             try:
                 frame = frames.decode(self._session.get(path)[0])
             except (NodeMissing, CannotDecode):

@@ -147,6 +147,7 @@ class Subscription:
             bus.loop,
             bus.tree.queue(self.id, self.topic),
             self._inbox,
+            body=bus.tree.body,
             miss=lambda reason: Gap(self.topic, self.id, reason),
             lost=lambda: bus.registrar.repair(self),
         )
@@ -252,6 +253,8 @@ class Subscription:
         try:
             if fetched.entry.foreign:
                 raise CannotDecode("not a name that zkms gives")
+            if fetched.entry.body is not None and not fetched.raw:
+                raise CannotDecode("the body it points to is missing")
             if fetched.entry.gap:
                 self._reach_gap(fetched.path, decode(fetched.raw, GapRecord))
                 return []

@@ -6,13 +6,15 @@
       subscribers/TOPIC/SUBSCRIPTION    ephemeral: a `Registration`
       subscribers/TOPIC/SUBSCRIPTION!   persistent flag: the queue is over its limit, publishers skip it
       messages/SUBSCRIPTION/TOPIC       the queue; its data is a `QueueState`
-      messages/SUBSCRIPTION/TOPIC/ENTRY sequential persistent: a frame of 1..n messages, or a gap
+      messages/SUBSCRIPTION/TOPIC/ENTRY sequential persistent: a frame of 1..n messages, a pointer to one, or a gap
+      bodies/PRODUCER/NUMBER            a frame that was too big for a copy in every queue
       dead/SUBSCRIPTION/TOPIC/ENTRY     what was found in a queue and is not ours: set aside, byte by byte
       producers/ID                      `ProducerState`: last sequence number, for exactly-once publish
       cleaner/CANDIDATE                 ephemeral sequential: who stands for election; the lowest leads
 
 An entry's name is `KIND.COUNT.BYTES.SEQUENCE`: how many messages it holds and how big it is can be told from a listing
-alone, so that limits and prefetch need no reads. ZooKeeper appends the ten-digit sequence.
+alone, so that limits and prefetch need no reads. A pointer's is `b.COUNT.BYTES.NUMBER.PRODUCER.SEQUENCE`, and says
+where the body is. ZooKeeper appends the ten-digit sequence.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import msgspec
 LAYOUT = 1
 FULL_MARK = "!"
 _ENTRY = re.compile(r"([fg])\.(\d{1,9})\.(\d{1,9})\.(\d{10})", re.ASCII)
+_POINTER = re.compile(r"b\.(\d{1,9})\.(\d{1,9})\.(\d{1,18})\.(.+)\.(\d{10})", re.ASCII)
 
 
 class Tree(msgspec.Struct, frozen=True):
@@ -48,6 +51,11 @@ class Tree(msgspec.Struct, frozen=True):
         return f"{self.root}/messages"
 
     @property
+    def bodies(self) -> str:
+        """Parent of the producers' bodies."""
+        return f"{self.root}/bodies"
+
+    @property
     def dead(self) -> str:
         """Parent of what was set aside."""
         return f"{self.root}/dead"
@@ -65,7 +73,9 @@ class Tree(msgspec.Struct, frozen=True):
     @property
     def skeleton(self) -> tuple[str, ...]:
         """What exists in every zkms tree, in the order of creation."""
-        return (self.clients, self.subscribers, self.messages, self.dead, self.producers, self.cleaner)
+        return (
+            self.clients, self.subscribers, self.messages, self.bodies, self.dead, self.producers, self.cleaner
+        )  # fmt: skip
 
     def client(self, client: str) -> str:
         """One connected process."""
@@ -91,6 +101,14 @@ class Tree(msgspec.Struct, frozen=True):
         """A subscription's queue for one topic."""
         return f"{self.messages}/{subscription}/{topic}"
 
+    def bodies_of(self, producer: str) -> str:
+        """Parent of one producer's bodies."""
+        return f"{self.bodies}/{producer}"
+
+    def body(self, producer: str, number: int) -> str:
+        """A frame that entries of several queues point to; its number is that of its first message."""
+        return f"{self.bodies}/{producer}/{number}"
+
     def dead_queue(self, subscription: str, topic: str) -> str:
         """What was set aside from a subscription's queue."""
         return f"{self.dead}/{subscription}/{topic}"
@@ -109,10 +127,14 @@ class Entry(NamedTuple):
     size: int = 0
     gap: bool = False
     foreign: bool = False
+    body: tuple[str, int] | None = None
+    """Producer and number of the body that a pointer points to."""
 
 
-def entry_prefix(count: int, size: int, *, gap: bool = False) -> str:
+def entry_prefix(count: int, size: int, *, gap: bool = False, body: tuple[str, int] | None = None) -> str:
     """The name to create an entry under; ZooKeeper appends the sequence."""
+    if body is not None:
+        return f"b.{count}.{size}.{body[1]}.{body[0]}."
     return f"{'g' if gap else 'f'}.{count}.{size}."
 
 
@@ -120,9 +142,17 @@ def parse_entry(name: str) -> Entry:
     """What an entry's name says; a name that zkms did not make is `foreign`."""
     match = _ENTRY.fullmatch(name)
     if match is None:
-        return Entry(-1, name, foreign=True)
+        return _parse_pointer(name)
     kind, count, size, sequence = match.groups()
     return Entry(int(sequence), name, int(count), int(size), gap=kind == "g")
+
+
+def _parse_pointer(name: str) -> Entry:
+    match = _POINTER.fullmatch(name)
+    if match is None or match[4] in (".", ".."):
+        return Entry(-1, name, foreign=True)
+    count, size, number, producer, sequence = match.groups()
+    return Entry(int(sequence), name, int(count), int(size), body=(producer, int(number)))
 
 
 class Registration(msgspec.Struct, frozen=True, tag_field="zkms", tag="registration", omit_defaults=True):
