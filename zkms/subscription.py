@@ -78,7 +78,7 @@ class Subscription:
         self._closed = False
         self._inbox = Inbox(prefetch, self._drained)
         self._reader: Reader | None = None
-        self._unpacked: deque[tuple[Message, Handover]] = deque()
+        self._unpacked: deque[tuple[Message | tuple[int, CannotDecode], Handover]] = deque()
         self._taking = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -221,15 +221,23 @@ class Subscription:
         if not self._taking.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             return None
         try:
-            while not self._unpacked:
+            while not self._closed:
+                if self._unpacked:
+                    message, handover = self._unpacked.popleft()
+                    if isinstance(message, Message):
+                        return message, handover
+                    seq, error = message
+                    self._report(error, None)
+                    handover.finish(seq)
+                    continue
                 item = self._inbox.take(None if deadline is None else max(0.0, deadline - time.monotonic()))
-                if item is None or self._closed:
+                if item is None:
                     return None
                 if isinstance(item, Marker):
                     self._announce(item.gap)
-                else:
+                elif not self._closed:
                     self._unpack(item)
-            return self._unpacked.popleft()
+            return None
         finally:
             self._taking.release()
 
@@ -248,10 +256,9 @@ class Subscription:
         for unpacked in unpack(self.topic, frame, handover, self._type, self._codec):
             if isinstance(unpacked, Message):
                 self._unpacked.append((unpacked, handover))
-            else:
+            else:  # reported when it is its turn
                 seq, reason = unpacked
-                self._report(CannotDecode(reason, path=fetched.path, raw=fetched.raw), None)
-                handover.finish(seq)
+                self._unpacked.append(((seq, CannotDecode(reason, path=fetched.path, raw=fetched.raw)), handover))
 
     def _set_aside(self, fetched: Fetched, error: Exception) -> None:
         try:
@@ -272,10 +279,7 @@ class Subscription:
     def _announce(self, gap: Gap) -> None:
         log.warning("%r may have missed messages: %s", gap.topic, gap.reason)
         if self._on_gap is not None:
-            try:
-                self._on_gap(gap)
-            except Exception:
-                log.exception("on_gap of %r raised", self.topic)
+            self._tell(self._on_gap, gap)
 
     def _clear_full(self, path: str) -> None:
         """All that came before the flag has been taken: let publishers send again, then announce the gap."""
@@ -297,7 +301,12 @@ class Subscription:
     def _report(self, error: Exception, message: Message | None) -> None:
         log.warning("%r: %s: %s", self.topic, type(error).__name__, error, exc_info=None if message is None else error)
         if self._on_error is not None:
-            try:
-                self._on_error(error, message)
-            except Exception:
-                log.exception("on_error of %r raised", self.topic)
+            self._tell(self._on_error, error, message)
+
+    def _tell(self, callback: Callable[..., object], *args: object) -> None:
+        try:
+            callback(*args)
+        except BaseException as error:
+            if not isinstance(error, Exception) and threading.current_thread() is not self._thread:
+                raise  # a caller of get() that wants to exit
+            log.exception("%s of %r raised", callback, self.topic)
