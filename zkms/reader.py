@@ -54,7 +54,7 @@ class Reader:
         self._round = 0
         """Grows when what is in flight has become void, so that late answers are known as such."""
         self._missing = False
-        """Whether the entry before the next one was gone when it was fetched."""
+        """Whether the entry fetched last was gone: what else of the same listing is gone belongs to the same gap."""
         self._changed = True
         self._listing = False
         self._closed = False
@@ -112,6 +112,7 @@ class Reader:
 
     def _enlist(self, reply: Future[tuple[list[str], Stat]]) -> None:
         self._listing = False
+        self._missing = False  # what this listing shows may be younger than the last gap
         try:
             names, stat = reply.result()
         except NodeMissing:
