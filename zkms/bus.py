@@ -393,6 +393,17 @@ class Bus:
 
 def ensure_tree(session: Session, tree: Tree) -> None:
     """Make the root and what stands below it in every tree; refuse one that is newer than we are, or not ours."""
+    deadline = time.monotonic() + session.config.connect_timeout
+    while True:
+        try:
+            _ensure_tree(session, tree)
+            return
+        except ConnectionLost as error:  # each step does nothing where it was done before
+            if not error.outcome_unknown or time.monotonic() >= deadline:
+                raise
+
+
+def _ensure_tree(session: Session, tree: Tree) -> None:
     try:
         data, _ = session.get(tree.root)
     except NodeMissing:
