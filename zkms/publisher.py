@@ -105,13 +105,15 @@ class Publisher:
         outgoing = Outgoing(topic, packed, without=without, drop=drop, deadline=deadline)
         try:
             snapshot = self._resolve(outgoing)
-            while not self._limits.admit(topic, outgoing.targets, len(packed)):
+            while not self._limits.admit(topic, outgoing.targets, len(packed), deadline):
                 self._membership.forget(topic)
                 snapshot = self._resolve(outgoing)
         except NoSubscribers:
             if not drop:
                 raise
             return self._finished(outgoing)
+        except ConnectionLost as error:
+            raise _unsent(error) from error
         if not outgoing.targets:
             return self._finished(outgoing)
         self._enter(deadline)
@@ -134,7 +136,7 @@ class Publisher:
         """Who gets it; nobody is believed only after ZooKeeper's leader has confirmed the epoch."""
         topic = outgoing.topic
         while True:
-            snapshot = self._membership.get(topic)
+            snapshot = self._membership.get(topic, outgoing.deadline)
             others = [m for m in snapshot.members if m.subscription != outgoing.without]
             full = {m.subscription: "its queue is full" for m in others if m.full}
             missing = {n: "its queue is missing" for n, times in outgoing.unusable.items() if times > 1}
@@ -143,7 +145,8 @@ class Publisher:
             if outgoing.targets:
                 return snapshot
             try:
-                self._session.multi([Check(self._tree.topic(topic), max(snapshot.epoch, 0))])
+                check = Check(self._tree.topic(topic), max(snapshot.epoch, 0))
+                self._session.multi([check], deadline=outgoing.deadline)
             except TransactionFailed as error:
                 if failed_with(error, NodeMissing) and snapshot.epoch < 0:
                     raise NoSubscribers(topic) from None
@@ -153,7 +156,8 @@ class Publisher:
                     continue
                 raise error.cause from error
             except ConnectionLost:  # a check changes nothing, so it can be asked again
-                self._check_deadline(outgoing)
+                if time.monotonic() >= outgoing.deadline:
+                    raise
                 continue
             if snapshot.epoch < 0:  # made since we looked
                 continue
@@ -316,7 +320,7 @@ class Publisher:
                 else:
                     self._give_up(outgoing, error)
             except ZkmsError as error:
-                self._give_up(outgoing, error)
+                self._give_up(outgoing, _unsent(error) if isinstance(error, ConnectionLost) else error)
 
     def _fence(self) -> int | None:
         while True:
@@ -350,6 +354,11 @@ class Publisher:
             self._state.notify_all()
         if self._thread is not None:
             self._thread.join(timeout)
+
+
+def _unsent(error: ConnectionLost) -> ConnectionLost:
+    """A connection lost while we prepared to send: whatever became of that request, the message is not stored."""
+    return ConnectionLost(f"not stored: {error}", outcome_unknown=False)
 
 
 def total(futures: Sequence[Future[Receipt]]) -> int:

@@ -36,7 +36,6 @@ from zkms.errors import (
     Closed,
     ConnectionLost,
     StoreError,
-    Timeout,
     TransactionFailed,
     Unauthorised,
     UsedAfterFork,
@@ -139,7 +138,7 @@ class Session:
         self._keeper.start()
         try:
             self._wait_connected(time.monotonic() + self.config.connect_timeout)
-        except (Timeout, ConnectionLost) as error:
+        except ConnectionLost as error:
             self.close()
             raise ConnectionLost(
                 f"no ZooKeeper answered within {self.config.connect_timeout:g} s: {diagnose(self.config.hosts)}",
@@ -362,21 +361,28 @@ class Session:
 
     # -- the same, waiting ---------------------------------------------------------------------------------------
 
-    def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
-        """`get_async`, tried again over reconnects until the request time-out."""
-        return self._read(lambda: self.get_async(path, watch))
+    def get(self, path: str, watch: Watch | None = None, *, deadline: float | None = None) -> tuple[bytes, Stat]:
+        """`get_async`, tried again over reconnects until the deadline or the request time-out."""
+        return self._read(lambda: self.get_async(path, watch), deadline)
 
-    def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """`exists_async`, tried again over reconnects until the request time-out."""
-        return self._read(lambda: self.exists_async(path, watch))
+    def exists(self, path: str, watch: Watch | None = None, *, deadline: float | None = None) -> Stat | None:
+        """`exists_async`, tried again over reconnects until the deadline or the request time-out."""
+        return self._read(lambda: self.exists_async(path, watch), deadline)
 
-    def children(self, path: str, watch: Watch | None = None) -> tuple[list[str], Stat]:
-        """`children_async`, tried again over reconnects until the request time-out."""
-        return self._read(lambda: self.children_async(path, watch))
+    def children(
+        self, path: str, watch: Watch | None = None, *, deadline: float | None = None
+    ) -> tuple[list[str], Stat]:
+        """`children_async`, tried again over reconnects until the deadline or the request time-out."""
+        return self._read(lambda: self.children_async(path, watch), deadline)
+
+    def answer(self, reply: Future[T], again: Callable[[], Future[T]], *, deadline: float | None = None) -> T:
+        """What came of a read that was sent ahead, with others; if its answer was lost it is sent `again`."""
+        sent = [reply]
+        return self._read(lambda: sent.pop() if sent else again(), deadline)
 
     def acl(self, path: str) -> list[tuple[str, str]]:
         """`acl_async`, tried again over reconnects until the request time-out."""
-        return self._read(lambda: self.acl_async(path))
+        return self._read(lambda: self.acl_async(path), None)
 
     def multi(self, operations: Sequence[Operation], *, deadline: float | None = None) -> list[Any]:
         """`multi_async`, waited for. Sent once: after a `ConnectionLost` with `outcome_unknown` the caller decides."""
@@ -389,8 +395,9 @@ class Session:
                 if error.outcome_unknown:
                     raise
 
-    def _read(self, send: Callable[[], Future[T]]) -> T:
-        deadline = time.monotonic() + self.config.request_timeout
+    def _read(self, send: Callable[[], Future[T]], deadline: float | None) -> T:
+        latest = time.monotonic() + self.config.request_timeout
+        deadline = latest if deadline is None else min(deadline, latest)
         while True:
             self._wait_connected(deadline)
             try:
@@ -405,7 +412,7 @@ class Session:
         except TimeoutError as error:
             if future.done():  # the request itself ended with a time-out of ours
                 raise
-            raise ConnectionLost(f"no answer within {self.config.request_timeout:g} s") from error
+            raise ConnectionLost("ZooKeeper did not answer in time") from error
 
     def check_process(self) -> None:
         """Raise `UsedAfterFork` in a child process: its locks and threads are those of the parent."""
@@ -413,7 +420,7 @@ class Session:
             raise UsedAfterFork
 
     def wait_connected(self, timeout: float) -> None:
-        """Return when requests can be sent, or raise `Timeout`, `Closed` or `Unauthorised`."""
+        """Return when requests can be sent, or raise `ConnectionLost`, `Closed` or `Unauthorised`."""
         self._wait_connected(time.monotonic() + timeout)
 
     def _wait_connected(self, deadline: float) -> None:
