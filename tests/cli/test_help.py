@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import socket
+import socketserver
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,12 +117,29 @@ def test_without_a_server_it_says_how_to_start_one(lost: Cli) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
+class Stranger(socketserver.BaseRequestHandler):
+    """A server of another kind."""
+
+    def handle(self) -> None:
+        """Answer as a web server does."""
+        self.request.recv(1)
+        self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
 def test_a_server_that_does_not_answer_is_named(lost: Cli) -> None:
     """A closed port, and a server that is no ZooKeeper: exit code 3 and what was found there."""
     [port] = free_ports(1)
     done = lost("topics", "--hosts", f"127.0.0.1:{port}")
     assert done.returncode == Exit.NO_ZOOKEEPER
     assert f"127.0.0.1:{port}: Connection refused" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Stranger) as stranger:
+        threading.Thread(target=stranger.serve_forever, daemon=True).start()
+        where = f"127.0.0.1:{stranger.server_address[1]}"
+        done = lost("topics", "--hosts", where)
+        stranger.shutdown()
+    assert done.returncode == Exit.NO_ZOOKEEPER
+    assert f"{where} is no ZooKeeper" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
