@@ -10,7 +10,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 import kazoo.protocol.connection
@@ -236,6 +236,32 @@ def test_a_read_is_asked_again_and_a_transaction_is_not(open_session: OpenSessio
     assert cut.wait(5)
     assert session.children(root)[0] == ["done"]
     assert proxy.requests["multi"] == before + 1
+
+
+def test_a_publish_and_a_receipt_keep_to_their_own_time_out(
+    proxy: Proxy, zookeeper: Server, zookeeper_root: str, eventually: Eventually
+) -> None:
+    """Not to the request time-out, which may be much longer: in a black hole, and when it has been noticed."""
+    with zkms.connect(zookeeper.hosts, root=zookeeper_root, cleaner=False) as other:
+        other.subscribe("topic", ack="manual")
+        bus = zkms.connect(proxy.hosts, root=zookeeper_root, cleaner=False, session_timeout=4.0, request_timeout=60.0)
+        with bus:
+            receipt = bus.publish("topic", b"before")
+            proxy.black_hole()
+            for state in (State.CONNECTED, State.SUSPENDED):
+                eventually(lambda state=state: bus.session.state is state)
+                began = time.monotonic()
+                with pytest.raises(ConnectionLost):
+                    bus.publish("topic", b"late", timeout=0.5)
+                assert time.monotonic() - began < 2.0
+                began = time.monotonic()
+                with suppress(ConnectionLost):
+                    receipt.wait(0.5)
+                assert time.monotonic() - began < 3.0
+                assert receipt.pending
+            proxy.heal()
+            bus.publish("topic", b"after")
+            assert receipt.wait(0).pending
 
 
 # -- black holes -----------------------------------------------------------------------------------------------------
