@@ -152,7 +152,8 @@ class Bus:
         """Finish what is in hand, unsubscribe, and end the session. Safe to call again.
 
         In this order: publishes in flight, subscriptions (no new messages, handlers finish, acks are sent, queues are
-        removed), the cleaner's candidacy, the session with its ephemerals, the reader loop.
+        removed), the cleaner's candidacy, the session with its ephemerals, the reader loop. What is in hand has
+        `timeout` seconds altogether; a ZooKeeper that does not answer may take its request time-out besides.
         """
         if self._closed:
             return
@@ -161,13 +162,15 @@ class Bus:
             self.session.check_process()
         except ZkmsError:
             return  # a forked child has nothing to close: all of it is the parent's
+        deadline = time.monotonic() + timeout
         self._publisher.close(timeout)
         for subscription in list(self._subscriptions.values()):
+            left = max(0.0, deadline - time.monotonic())
             if self.session.state is not State.CONNECTED:
-                subscription.abandon(timeout)
+                subscription.abandon(left)
                 continue
             try:
-                subscription.unsubscribe(timeout)
+                subscription.unsubscribe(left)
             except ZkmsError as error:
                 log.warning("%r is left to the cleaner: %s", subscription, error)
         self.registrar.close()
