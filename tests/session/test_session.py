@@ -323,6 +323,25 @@ def test_closing_a_bus_with_subscriptions_is_bounded_in_a_black_hole(proxy: Prox
     assert bus.session.state is State.CLOSED
 
 
+def test_closing_a_bus_that_is_cut_off_takes_its_time_out_once(
+    proxy: Proxy, zookeeper_root: str, eventually: Eventually
+) -> None:
+    """Acks that cannot be sent are waited for by all subscriptions together, not by one after the other."""
+    bus = zkms.connect(proxy.hosts, root=zookeeper_root, session_timeout=4.0)
+    subscriptions = [bus.subscribe(f"topic-{i}") for i in range(5)]
+    for subscription in subscriptions:
+        bus.publish(subscription.topic, b"data")
+    eventually(lambda: all(queue.entries == 1 for queue in bus.queues()))
+    proxy.refuse()
+    proxy.drop()
+    eventually(lambda: bus.session.state is State.SUSPENDED)
+    for subscription in subscriptions:
+        subscription.get(timeout=0)
+    began = time.monotonic()
+    bus.close(timeout=1.0)
+    assert time.monotonic() - began < 5.0
+
+
 # -- a dead kazoo ----------------------------------------------------------------------------------------------------
 
 
