@@ -75,8 +75,10 @@ class Limits:
         for member, reply in stats.items():
             again = partial(self._session.exists_async, queues[member])
             stat, limit = self._session.answer(reply, again, deadline=deadline), member.registration.limit
-            entries = stat.numChildren if stat is not None else 0
-            used = entries * MAX_PER_FRAME
+            if stat is None:  # a queue that is missing is found out by sending, and cannot be flagged
+                room[member.subscription] = max(limit, MAX_PER_FRAME)
+                continue
+            used = stat.numChildren * MAX_PER_FRAME
             if used >= limit // 2:
                 used = self._count(queues[member])
             room[member.subscription] = limit - used

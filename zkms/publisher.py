@@ -64,8 +64,7 @@ class Outgoing:
         self.raw = b""
         self.targets: tuple[Member, ...] = ()
         self.skipped: dict[str, str] = {}
-        self.unusable: dict[str, int] = {}
-        """Subscriptions whose queue was missing, and how often: a registration without a queue must not stop us."""
+        self.epoch = -1
         self.settled = True
         self.error: BaseException | None = None
 
@@ -87,6 +86,9 @@ class Publisher:
         self._order = threading.Lock()
         self._state = threading.Condition()
         self._outstanding: deque[Outgoing] = deque()
+        self._missing: dict[str, tuple[int, frozenset[str]]] = {}
+        """By topic: an epoch, and the registrations that had no queue then, which must not stop us. Making a queue
+        bumps the epoch, so this holds as long as the epoch does."""
         self._ready = False
         self._wanted = False
         self._failure: ZkmsError | None = None
@@ -107,6 +109,7 @@ class Publisher:
             snapshot = self._resolve(outgoing)
             while not self._limits.admit(topic, outgoing.targets, len(packed), deadline):
                 self._membership.forget(topic)
+                self._check_deadline(outgoing)
                 snapshot = self._resolve(outgoing)
         except NoSubscribers:
             if not drop:
@@ -139,8 +142,10 @@ class Publisher:
             snapshot = self._membership.get(topic, outgoing.deadline)
             others = [m for m in snapshot.members if m.subscription != outgoing.without]
             full = {m.subscription: "its queue is full" for m in others if m.full}
-            missing = {n: "its queue is missing" for n, times in outgoing.unusable.items() if times > 1}
-            outgoing.skipped = full | missing
+            epoch, missing = self._missing.get(topic, (-1, frozenset()))
+            if epoch == snapshot.epoch:
+                full |= {m.subscription: "its queue is missing" for m in others if m.subscription in missing}
+            outgoing.skipped = full
             outgoing.targets = tuple(m for m in others if m.subscription not in outgoing.skipped)
             if outgoing.targets:
                 return snapshot
@@ -206,6 +211,7 @@ class Publisher:
         """The transaction but for the producer's part; refused here if it is too large to be sent."""
         raw, topic = outgoing.raw, outgoing.topic
         name = entry_prefix(len(outgoing.packed), len(raw))
+        outgoing.epoch = snapshot.epoch
         operations: list[Operation] = [Check(self._tree.topic(topic), snapshot.epoch)]
         operations += [
             Create(f"{self._tree.queue(member.subscription, topic)}/{name}", raw, sequence=True)
@@ -229,6 +235,8 @@ class Publisher:
         error = reply.exception()
         with self._state:
             outgoing.settled, outgoing.error = True, error
+            if outgoing not in self._outstanding:
+                return  # given up when the bus was closed
             if error is None:
                 self._outstanding.remove(outgoing)  # the first one, so this is quick
             else:
@@ -256,14 +264,17 @@ class Publisher:
             zxid=zxid,
         )
 
-    def _remove(self, outgoing: Outgoing) -> None:
+    def _remove(self, outgoing: Outgoing) -> bool:
+        """False if it has been answered meanwhile."""
         with self._state:
+            if outgoing not in self._outstanding:
+                return False
             self._outstanding.remove(outgoing)
             self._state.notify_all()
+            return True
 
     def _give_up(self, outgoing: Outgoing, error: BaseException) -> None:
-        self._remove(outgoing)
-        if outgoing.future.set_running_or_notify_cancel():
+        if self._remove(outgoing) and outgoing.future.set_running_or_notify_cancel():
             outgoing.future.set_exception(error)
 
     # -- recovery ------------------------------------------------------------------------------------------------
@@ -341,7 +352,9 @@ class Publisher:
         if isinstance(error, TransactionFailed):
             if isinstance(error.operation, Create) and isinstance(error.cause, NodeMissing):
                 name = outgoing.targets[error.index - 2].subscription
-                outgoing.unusable[name] = outgoing.unusable.get(name, 0) + 1
+                epoch, missing = self._missing.get(outgoing.topic, (-1, frozenset()))
+                known = missing if epoch == outgoing.epoch else frozenset()
+                self._missing[outgoing.topic] = outgoing.epoch, known | {name}
                 return None
             return None if isinstance(error.cause, (BadVersion, NodeMissing)) else error.cause
         return error
