@@ -65,8 +65,11 @@ def test_it_needs_no_java_and_nothing_on_the_path(lost: Cli) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_it_leaves_no_process_behind(number: signal.Signals, lost: Cli, eventually: Callable[..., None]) -> None:
-    """Interrupted in the middle, or killed: the server and all nodes end."""
+def test_it_leaves_no_process_behind(
+    number: signal.Signals, lost: Cli, eventually: Callable[..., None], tmp_path: Path
+) -> None:
+    """Interrupted in the middle, or killed: the server and all nodes end; files stay only after kill -9."""
+    lost.environ["TMPDIR"] = str(tmp_path)
     with lost.running("demo") as demo:
         assert demo.stdout is not None
         for line in demo.stdout:
@@ -78,6 +81,7 @@ def test_it_leaves_no_process_behind(number: signal.Signals, lost: Cli, eventual
         code = demo.wait(timeout=30)
     assert code == (-number if number == signal.SIGKILL else Exit.INTERRUPTED)
     eventually(lambda: not any(map(running, started)))
+    assert number == signal.SIGKILL or not list(tmp_path.iterdir())
 
 
 def test_a_claim_that_does_not_hold_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
