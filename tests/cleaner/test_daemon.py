@@ -22,8 +22,24 @@ from zkms_cleaner import Election, Sweeper
 from zkms.bus import Bus
 from zkms.operations import Create, SetData
 from zkms.testing import EmbeddedZooKeeper
+from zkms.testing.roots import delete_root, new_root
 from zkms.testing.server import Server
 from zkms.tree import Layout, encode
+
+
+@pytest.fixture(scope="module")
+def zookeeper() -> Iterator[Server]:
+    """Embedded, whatever the run has chosen: what is tested here is the process, and once is enough."""
+    with EmbeddedZooKeeper() as server:
+        yield server
+
+
+@pytest.fixture
+def zookeeper_root(zookeeper: Server) -> Iterator[str]:
+    """A root of the test's own on that server."""
+    root = new_root()
+    yield root
+    delete_root(zookeeper.hosts, root)
 
 
 class Process:
