@@ -40,14 +40,12 @@ from zkms.frame import Frame, Packed
 from zkms.limits import Limits
 from zkms.membership import Member, Members, Membership
 from zkms.operations import MAX_TRANSACTION, Check, Create, Operation, transaction_size
-from zkms.producer import Producer
+from zkms.producer import WINDOW, Producer
 from zkms.receipt import Receipt
 from zkms.session import Session, failed_with
 from zkms.tree import Tree, entry_prefix
 
 log = logging.getLogger("zkms.publisher")
-WINDOW = 64
-"""Transactions in flight at the most: back-pressure past that."""
 
 
 class Outgoing:
@@ -345,10 +343,12 @@ class Publisher:
     def _final(self, outgoing: Outgoing, stored: int | None) -> BaseException | None:
         """The error to give up with, or None if the frame, which is not stored, is to be sent again."""
         error = outgoing.error
+        if isinstance(error, ConnectionLost) and error.outcome_unknown and stored is None:
+            return error
         if outgoing.future.cancelled() or time.monotonic() >= outgoing.deadline:
             return ConnectionLost("not stored in time", outcome_unknown=False)
         if isinstance(error, ConnectionLost):
-            return error if stored is None and error.outcome_unknown else None
+            return None
         if isinstance(error, TransactionFailed):
             if isinstance(error.operation, Create) and isinstance(error.cause, NodeMissing):
                 name = outgoing.targets[error.index - 2].subscription
