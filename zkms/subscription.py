@@ -29,7 +29,7 @@ from zkms.errors import (
 from zkms.handover import Handover, unpack
 from zkms.inbox import Fetched, Gap, Inbox, Marker
 from zkms.message import Message
-from zkms.operations import Delete, SetData
+from zkms.operations import Delete, Operation, SetData
 from zkms.quarantine import set_aside
 from zkms.reader import Reader
 from zkms.session import failed_with
@@ -43,6 +43,8 @@ Handler = Callable[[Message], object]
 OnGap = Callable[[Gap], object]
 OnError = Callable[[Exception, Message | None], object]
 AckMode = Literal["auto", "manual"]
+ACKED_WITHIN = 1.0
+"""Seconds to wait for acks under way before a queue is called drained."""
 
 
 class Subscription:
@@ -234,6 +236,7 @@ class Subscription:
                 if item is None:
                     return None
                 if isinstance(item, Marker):
+                    self._clear_full(None)  # the entry that flagged the queue may be among those removed
                     self._announce(item.gap)
                 elif not self._closed:
                     self._unpack(item)
@@ -281,22 +284,33 @@ class Subscription:
         if self._on_gap is not None:
             self._tell(self._on_gap, gap)
 
-    def _clear_full(self, path: str) -> None:
-        """All that came before the flag has been taken: let publishers send again, then announce the gap."""
+    def _clear_full(self, entry: str | None) -> None:
+        """All that came before the flag has been taken: let publishers send again; `entry` is the gap that says so."""
+        self._bus.acks.drain(ACKED_WITHIN)  # or they would find the queue full still
         tree = self._bus.tree
-        while not self._closed:
+        flag = tree.full_flag(self.topic, self.id)
+        operations: list[Operation] = [Delete(flag), SetData(tree.topic(self.topic), b"")]
+        operations += [] if entry is None else [Delete(entry)]
+        while not self._closed and operations:
             try:
-                self._bus.session.multi(
-                    [Delete(tree.full_flag(self.topic, self.id)), SetData(tree.topic(self.topic), b""), Delete(path)]
-                )
+                self._bus.session.multi(operations)
                 return
             except TransactionFailed as error:
-                if not failed_with(error, NodeMissing):
-                    raise error.cause from error
-                self._bus.acks.add(path)  # cleared by the attempt whose answer was lost, or by hand
-                return
+                if failed_with(
+                    error, NodeMissing, path=flag
+                ):  # cleared by an attempt whose answer was lost, or by hand
+                    operations = operations[2:]
+                elif failed_with(error, NodeMissing):
+                    operations = [each for each in operations if each is not error.operation]
+                else:
+                    self._report(error.cause, None)
+                    return
             except ConnectionLost as error:
                 log.info("cannot clear the flag of %r yet: %s", self.topic, error)
+            except ZkmsError as error:
+                if not self._closed:
+                    self._report(error, None)
+                return
 
     def _report(self, error: Exception, message: Message | None) -> None:
         log.warning("%r: %s: %s", self.topic, type(error).__name__, error, exc_info=None if message is None else error)
