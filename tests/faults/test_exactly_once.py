@@ -217,7 +217,6 @@ def deadly_reply(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         yield killed
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_publish_whose_answer_kills_kazoo_is_stored_once(
     connect: Connect, audience: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:

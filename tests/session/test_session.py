@@ -369,7 +369,6 @@ def kill_connection_thread(session: Session, path: str, monkeypatch: pytest.Monk
     return error
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_dead_connection_thread_is_replaced_and_its_session_taken_over(
     open_session: OpenSession, root: str, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
@@ -394,7 +393,6 @@ def test_a_dead_connection_thread_is_replaced_and_its_session_taken_over(
     assert states == [State.SUSPENDED, State.CONNECTED]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_connection_thread_may_die_again_and_again(
     open_session: OpenSession,
     root: str,
