@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from kazoo.client import KazooClient
 
-from zkms import Bus, ConnectionLost, ProducerFenced, StoreError
+from zkms import Bus, ConnectionLost, ProducerFenced, StoreError, Subscription
 from zkms.producer import WINDOW, Producer
+from zkms.testing import Proxy
+from zkms.testing.server import Server
 from zkms.tree import ProducerState, Tree, encode
+
+from .conftest import Connect
 
 
 @pytest.fixture
@@ -87,3 +93,43 @@ def test_a_node_taken_by_another_client_fences_us(producer: Producer, raw: Kazoo
     raw.set(tree.producer("billing"), encode(ProducerState("somebody else", 9)))
     with pytest.raises(ProducerFenced, match="somebody else"):
         producer.fence()
+
+
+def check_a_lost_reply_leads_to_one_copy(bus: Bus, proxy: Proxy, sub: Subscription) -> None:
+    """Fail unless a publish whose transaction was carried out, and whose reply never came, is stored once."""
+    bus.publish("users", "first")
+    cut = proxy.cut_reply(op="multi")
+    bus.publish("users", "cut", timeout=20)
+    assert cut.is_set()
+    bus.publish("users", "last", timeout=20)
+    assert [sub.get(timeout=5).data for _ in range(3)] == ["first", "cut", "last"]
+    assert sub.get(timeout=0.2) is None
+
+
+@pytest.fixture
+def proxy(zookeeper: Server) -> Iterator[Proxy]:
+    """Between the publisher and ZooKeeper."""
+    with Proxy(zookeeper.hosts) as running:
+        yield running
+
+
+def test_a_lost_reply_leads_to_one_copy(connect: Connect, proxy: Proxy) -> None:
+    """The number stored with the messages tells that they are there."""
+    sub = connect().subscribe("users")
+    check_a_lost_reply_leads_to_one_copy(connect(hosts=proxy.hosts), proxy, sub)
+
+
+def test_without_the_producers_number_a_lost_reply_would_lead_to_two_copies(
+    connect: Connect, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaking the mechanism on purpose: a fence that claims to know of nothing stored."""
+    fence = Producer.fence
+
+    def forgetful(self: Producer) -> int | None:
+        fence(self)
+        return 0
+
+    monkeypatch.setattr(Producer, "fence", forgetful)
+    sub = connect().subscribe("users")
+    with pytest.raises(AssertionError):
+        check_a_lost_reply_leads_to_one_copy(connect(hosts=proxy.hosts), proxy, sub)
