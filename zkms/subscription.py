@@ -108,6 +108,7 @@ class Subscription:
 
     def _stop(self, timeout: float) -> bool:
         """Take no more messages and finish the one in hand; False if that was done before."""
+        self._bus.session.check_process()  # the locks below are the parent's
         if self._closed:
             return False
         self._closed = True
