@@ -143,6 +143,19 @@ def test_an_unexpected_error_in_a_sweep_is_counted_and_the_next_one_works(
     assert "nobody thought of this" in caplog.text
 
 
+def test_the_next_sweep_comes_when_a_grace_is_over_not_an_interval_later(
+    observer: Bus, eventually: Callable[..., None]
+) -> None:
+    """A long interval delays the finding of an orphan, not its removal."""
+    queue = make_orphan(observer)
+    cleaner = Cleaner(observer.session, observer.tree, observer.client_id, interval=600.0, grace=1.5)
+    cleaner.start()
+    try:
+        eventually(lambda: observer.session.exists(queue) is None, timeout=20.0)
+    finally:
+        cleaner.close()
+
+
 def test_every_client_takes_part_in_the_election_unless_it_opts_out(
     connect: Callable[..., Bus], observer: Bus, eventually: Callable[..., None]
 ) -> None:

@@ -344,6 +344,28 @@ def test_producers_go_when_their_client_is_gone_and_they_were_silent_for_long(
     assert sorted(observer.session.children(observer.tree.producers)[0]) == sorted(["orders", publisher.client_id])
 
 
+@pytest.mark.parametrize("sign", ["connects", "publishes"])
+def test_a_producer_that_shows_a_sign_of_life_at_the_last_moment_stays(
+    observer: Bus, lead: Lead, monkeypatch: pytest.MonkeyPatch, sign: str
+) -> None:
+    """Between finding and removing its client comes back, or has written: the numbers are kept."""
+    path = observer.tree.producer("ghost")
+    observer.session.multi([Create(path, encode(ProducerState("ghost", 7)))])
+    cleaner = sweeper(observer, wall_clock=lambda: time.time() + 4000)
+    find = cleaner.find
+
+    def then_it_lives() -> list[Finding]:
+        found = find()
+        assert kinds(found) == [("producer", "ghost")]
+        client = Create(observer.tree.client("ghost"), ephemeral=True)
+        observer.session.multi([client if sign == "connects" else SetData(path, encode(ProducerState("ghost", 8)))])
+        return found
+
+    monkeypatch.setattr(cleaner, "find", then_it_lives)
+    assert cleaner.sweep(lead).removed == []
+    assert observer.session.exists(path) is not None
+
+
 def test_what_was_set_aside_stays(observer: Bus, lead: Lead) -> None:
     """Quarantined entries of a dead subscriber are evidence, and not the cleaner's."""
     make_orphan(observer)
