@@ -60,7 +60,7 @@ def test_the_wheel_installs_into_a_clean_environment_and_works_with_its_core_dep
     assert run(tmp_path / "env" / "bin" / "zkms", "--version", cwd=tmp_path).strip().endswith("0.1.0")
     assert "--dry-run" in run(tmp_path / "env" / "bin" / "zkms-cleaner", "--help", cwd=tmp_path)
     server = subprocess.run(
-        [tmp_path / "env" / "bin" / "zkms", "server", "--port", "0"],
+        [tmp_path / "env" / "bin" / "zkms", "server", "--port", "22181"],
         cwd=tmp_path, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert server.returncode == 1
