@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from zkms.errors import Closed, ConnectionLost, NodeMissing, ZkmsError
+from zkms.errors import Closed, ConnectionLost, NodeMissing, NotEmpty, TransactionFailed, ZkmsError
 from zkms.loop import Loop
 from zkms.operations import Delete
+from zkms.purge import delete_children
 from zkms.session import Session, State, failed_with
 
 log = logging.getLogger("zkms.acks")
@@ -68,12 +69,23 @@ class Acks:
         if isinstance(error, ConnectionLost):
             with self._idle:
                 self._waiting.extendleft(reversed(batch))
-        elif error is not None and failed_with(error, NodeMissing) and len(batch) > 1:
-            for path in batch:  # somebody removed one of them: each by itself
+        elif isinstance(error, TransactionFailed) and len(batch) > 1:
+            for path in batch:  # one of them is gone or cannot be deleted: each by itself
                 self._send([path])
+        elif error is not None and failed_with(error, NotEmpty):
+            log.warning("%s has children, which cannot be ours: removing them", batch[0])
+            threading.Thread(target=self._uproot, args=(batch[0],), name="zkms-uproot", daemon=True).start()
         elif isinstance(error, ZkmsError) and not failed_with(error, NodeMissing) and not isinstance(error, Closed):
             log.error("cannot delete %d acked entries, the first is %s: %s", len(batch), batch[0], error)
         with self._idle:
             self._under_way -= 1
             self._idle.notify_all()
         self.flush()
+
+    def _uproot(self, path: str) -> None:
+        """Off the loop, since it waits for ZooKeeper: another program's znodes below an entry, then the entry."""
+        try:
+            delete_children(self._session, path)
+            self.add(path)
+        except ZkmsError as error:
+            log.error("cannot delete what is below the acked entry %s: %s", path, error)

@@ -153,7 +153,8 @@ class Bus:
         """Finish what is in hand, unsubscribe, and end the session. Safe to call again.
 
         In this order: publishes in flight, subscriptions (no new messages, handlers finish, acks are sent, queues are
-        removed), the cleaner's candidacy, the session with its ephemerals, the reader loop.
+        removed), the cleaner's candidacy, the session with its ephemerals, the reader loop. What is in hand has
+        `timeout` seconds altogether; a ZooKeeper that does not answer may take its request time-out besides.
         """
         if self._closed:
             return
@@ -162,13 +163,15 @@ class Bus:
             self.session.check_process()
         except ZkmsError:
             return  # a forked child has nothing to close: all of it is the parent's
+        deadline = time.monotonic() + timeout
         self._publisher.close(timeout)
         for subscription in list(self._subscriptions.values()):
+            left = max(0.0, deadline - time.monotonic())
             if self.session.state is not State.CONNECTED:
-                subscription.abandon(timeout)
+                subscription.abandon(left)
                 continue
             try:
-                subscription.unsubscribe(timeout)
+                subscription.unsubscribe(left)
             except ZkmsError as error:
                 log.warning("%r is left to the cleaner: %s", subscription, error)
         self.registrar.close()
@@ -396,6 +399,17 @@ class Bus:
 
 def ensure_tree(session: Session, tree: Tree) -> None:
     """Make the root and what stands below it in every tree; refuse one that is newer than we are, or not ours."""
+    deadline = time.monotonic() + session.config.connect_timeout
+    while True:
+        try:
+            _ensure_tree(session, tree)
+            return
+        except ConnectionLost as error:  # each step does nothing where it was done before
+            if not error.outcome_unknown or time.monotonic() >= deadline:
+                raise
+
+
+def _ensure_tree(session: Session, tree: Tree) -> None:
     try:
         data, _ = session.get(tree.root)
     except NodeMissing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,6 +60,25 @@ class Tls:
                 raise InvalidArgument(f"tls: {what} file {path!r} does not exist")
         if self.check_hostname and not self.verify:
             raise InvalidArgument("tls: check_hostname needs verify; pass check_hostname=False as well")
+
+    def context(self) -> ssl.SSLContext:
+        """The same as Python's ssl has it; `InvalidArgument` if a file is not what it should be."""
+        if (self.cert is None) != (self.key is None):
+            raise InvalidArgument("tls: give cert and key together; one file may hold both")
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+        context.check_hostname = self.check_hostname
+        context.verify_mode = ssl.CERT_REQUIRED if self.verify else ssl.CERT_NONE
+        what = f"ca file {self.ca!r}"
+        try:
+            if self.ca is not None:
+                context.load_verify_locations(self.ca)
+            what = f"cert {self.cert!r} with key {self.key!r}"
+            if self.cert is not None:
+                context.load_cert_chain(self.cert, self.key, self.key_password or "")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise InvalidArgument(f"tls: {what}: cannot be used: {reason}") from error
+        return context
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -133,15 +134,13 @@ class Discovery:
         failed: Callable[[A, StoreError], None] | None = None,
     ) -> dict[A, B]:
         """One pipelined request for each; those gone meanwhile are left out, as are those that go to `failed`."""
-        timeout = self._session.config.request_timeout
-        self._session.wait_connected(timeout)
         answers = {}
         pending = [*things]
         for start in range(0, len(pending), WINDOW):
             replies = [(thing, ask(thing)) for thing in pending[start : start + WINDOW]]
             for thing, reply in replies:
                 try:
-                    answers[thing] = reply.result(timeout)
+                    answers[thing] = self._session.answer(reply, partial(ask, thing))
                 except NodeMissing:
                     continue
                 except StoreError as error:

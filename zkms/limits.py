@@ -12,8 +12,9 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 
-from zkms.errors import NodeExists, NodeMissing, TransactionFailed
+from zkms.errors import ConnectionLost, NodeExists, NodeMissing, TransactionFailed
 from zkms.membership import MAX_TOPICS, Member
 from zkms.operations import Check, Create, SetData
 from zkms.session import Session, failed_with
@@ -33,7 +34,7 @@ class Limits:
         self._budgets: OrderedDict[str, dict[str, int]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def admit(self, topic: str, members: Sequence[Member], count: int) -> bool:
+    def admit(self, topic: str, members: Sequence[Member], count: int, deadline: float | None = None) -> bool:
         """Take `count` messages off the budgets, looking where they are used up; False if a queue had to be flagged."""
         with self._lock:
             budgets = self._budgets.setdefault(topic, {})
@@ -48,13 +49,15 @@ class Limits:
                 for name in names:
                     budgets[name] -= count
                 return True
-        return self._look(topic, members, short, count)
+        return self._look(topic, members, short, count, deadline)
 
-    def _look(self, topic: str, members: Sequence[Member], short: list[Member], count: int) -> bool:
-        room = self._room(topic, short)
+    def _look(
+        self, topic: str, members: Sequence[Member], short: list[Member], count: int, deadline: float | None
+    ) -> bool:
+        room = self._room(topic, short, deadline)
         overfull = [member for member in short if room[member.subscription] < count]
         for member in overfull:
-            self._flag(topic, member)
+            self._flag(topic, member, deadline)
         with self._lock:
             budgets = self._budgets.setdefault(topic, {})
             for name, free in room.items():
@@ -64,17 +67,18 @@ class Limits:
                     budgets[member.subscription] = budgets.get(member.subscription, 0) - count
         return not overfull
 
-    def _room(self, topic: str, members: list[Member]) -> dict[str, int]:
+    def _room(self, topic: str, members: list[Member], deadline: float | None) -> dict[str, int]:
         """How many messages fit; counted from the names only where the number of entries does not settle it."""
-        timeout = self._session.config.request_timeout
-        self._session.wait_connected(timeout)
         queues = {member: self._tree.queue(member.subscription, topic) for member in members}
         stats = {member: self._session.exists_async(queue) for member, queue in queues.items()}
         room = {}
         for member, reply in stats.items():
-            stat, limit = reply.result(timeout), member.registration.limit
-            entries = stat.numChildren if stat is not None else 0
-            used = entries * MAX_PER_FRAME
+            again = partial(self._session.exists_async, queues[member])
+            stat, limit = self._session.answer(reply, again, deadline=deadline), member.registration.limit
+            if stat is None:  # a queue that is missing is found out by sending, and cannot be flagged
+                room[member.subscription] = max(limit, MAX_PER_FRAME)
+                continue
+            used = stat.numChildren * MAX_PER_FRAME
             if used >= limit // 2:
                 used = self._count(queues[member])
             room[member.subscription] = limit - used
@@ -87,7 +91,7 @@ class Limits:
             return 0
         return sum(parse_entry(name).messages for name in names)
 
-    def _flag(self, topic: str, member: Member) -> None:
+    def _flag(self, topic: str, member: Member, deadline: float | None) -> None:
         name, limit = member.subscription, member.registration.limit
         gap = encode(GapRecord(f"more than {limit} messages were waiting", full=True))
         entry = f"{self._tree.queue(name, topic)}/{entry_prefix(0, len(gap), gap=True)}"
@@ -98,10 +102,15 @@ class Limits:
                     Create(self._tree.full_flag(topic, name)),
                     Create(entry, gap, sequence=True),
                     SetData(self._tree.topic(topic), b""),
-                ]
+                ],
+                deadline=deadline,
             )
             log.warning("%s of %s has %d messages waiting: skipped until it has caught up", topic, name, limit)
         except TransactionFailed as error:
             # Flagged by another publisher, or gone: either way the membership has changed.
             if not (failed_with(error, NodeExists) or failed_with(error, NodeMissing)):
                 raise
+        except ConnectionLost as error:
+            if not error.outcome_unknown:
+                raise
+            log.info("flagging %s of %s again, the answer was lost", topic, name)  # if it is still over its limit

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
+from functools import partial
 
 import msgspec
 
@@ -45,21 +46,21 @@ class Membership:
         self._known: OrderedDict[str, Members] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, topic: str) -> Members:
+    def get(self, topic: str, deadline: float | None = None) -> Members:
         """The newest snapshot at hand, read if there is none."""
         with self._lock:
             known = self._known.get(topic)
             if known is not None and not known.stale:
                 self._known.move_to_end(topic)
                 return known
-        return self.refresh(topic)
+        return self.refresh(topic, deadline)
 
     def forget(self, topic: str) -> None:
         """The snapshot was refused: read again next time."""
         with self._lock:
             self._known.pop(topic, None)
 
-    def refresh(self, topic: str) -> Members:
+    def refresh(self, topic: str, deadline: float | None = None) -> Members:
         """Read the topic's subscriptions now."""
         snapshot = Members(-1)
 
@@ -67,11 +68,11 @@ class Membership:
             snapshot.stale = True
 
         try:
-            names, stat = self._session.children(self._tree.topic(topic), expire)
+            names, stat = self._session.children(self._tree.topic(topic), expire, deadline=deadline)
         except NodeMissing:
             return snapshot
         snapshot.epoch = stat.version
-        snapshot.members = self._read(topic, names)
+        snapshot.members = self._read(topic, names, deadline)
         with self._lock:
             self._known[topic] = snapshot
             self._known.move_to_end(topic)
@@ -79,7 +80,7 @@ class Membership:
                 self._known.popitem(last=False)
         return snapshot
 
-    def _read(self, topic: str, names: list[str]) -> tuple[Member, ...]:
+    def _read(self, topic: str, names: list[str], deadline: float | None) -> tuple[Member, ...]:
         flagged = {name.removesuffix(FULL_MARK) for name in names if name.endswith(FULL_MARK)}
         wanted = sorted(name for name in names if not name.endswith(FULL_MARK))
         with self._lock:
@@ -89,8 +90,9 @@ class Membership:
         paths = {name: self._tree.registration(topic, name) for name in wanted if name not in registrations}
         replies = {name: self._session.get_async(path) for name, path in paths.items()}
         for name, reply in replies.items():
+            again = partial(self._session.get_async, paths[name])
             try:
-                data, _ = reply.result(self._session.config.request_timeout)
+                data, _ = self._session.answer(reply, again, deadline=deadline)
                 registrations[name] = decode(data, Registration)
             except NodeMissing:
                 continue  # left between the two reads; the epoch tells

@@ -10,6 +10,9 @@ from zkms.operations import Create, SetData
 from zkms.session import Session, failed_with
 from zkms.tree import ProducerState, Tree, decode, encode
 
+WINDOW = 64
+"""Transactions in flight at the most: back-pressure past that."""
+
 
 class Producer:
     """Numbers messages; used under the publisher's lock only."""
@@ -24,6 +27,8 @@ class Producer:
         self._client_id = client_id
         self._version = 0
         self._claimed = False
+        self._removed = False
+        """Whether the node was found missing since the last fence that held."""
 
     def advance(self, last: int) -> SetData:
         """The operation that stores `last` as the newest number, if everything sent before was stored."""
@@ -34,6 +39,8 @@ class Producer:
     def fence(self) -> int | None:
         """Make sure that nothing sent so far can still be carried out, and return the last number stored.
 
+        The node's version is moved past all those that transactions in flight expect, ours or those of the process that
+        had this name before us: a server may still read some from a connection that we have given up.
         None: the node had been removed, so what became of the messages in flight cannot be known.
         """
         if not self._claimed:
@@ -42,15 +49,16 @@ class Producer:
             try:
                 data, stat = self._session.get(self._path)
             except NodeMissing:
+                self._removed = self._claimed
                 try:
-                    self._session.multi([Create(self._path, encode(ProducerState(self._client_id, self.seq)))])
+                    mine = encode(ProducerState(self._client_id, self.seq))
+                    self._session.multi([Create(self._path, mine), *self._bumps(mine, 0)])
                 except TransactionFailed as error:
                     if failed_with(error, NodeExists):
                         continue
                     raise error.cause from error
-                known = None if self._claimed else 0
-                self._version, self._claimed = 0, True
-                return known
+                self._version, self._claimed = WINDOW, True
+                return self._stored(0)
             try:
                 state = decode(data, ProducerState)
             except msgspec.MsgspecError as error:
@@ -59,11 +67,18 @@ class Producer:
                 raise ProducerFenced(self.name, state.owner)
             mine = encode(ProducerState(self._client_id, state.seq))
             try:
-                self._session.multi([SetData(self._path, mine, stat.version)])
+                self._session.multi(self._bumps(mine, stat.version))
             except TransactionFailed as error:
                 if failed_with(error, BadVersion) or failed_with(error, NodeMissing):
                     continue
                 raise error.cause from error
-            self._version, self._claimed = stat.version + 1, True
+            self._version, self._claimed = stat.version + WINDOW, True
             self.seq = max(self.seq, state.seq)
-            return state.seq
+            return self._stored(state.seq)
+
+    def _bumps(self, data: bytes, version: int) -> list[SetData]:
+        return [SetData(self._path, data, version + step) for step in range(WINDOW)]
+
+    def _stored(self, seq: int) -> int | None:
+        removed, self._removed = self._removed, False
+        return None if removed else seq

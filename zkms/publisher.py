@@ -40,7 +40,7 @@ from zkms.frame import Packed
 from zkms.limits import Limits
 from zkms.membership import Member, Members, Membership
 from zkms.operations import MAX_TRANSACTION, Check, Create, Operation, transaction_size
-from zkms.producer import Producer
+from zkms.producer import WINDOW, Producer
 from zkms.receipt import Receipt
 from zkms.session import Session, failed_with
 from zkms.tree import Tree, entry_prefix
@@ -49,9 +49,8 @@ log = logging.getLogger("zkms.publisher")
 IDLE_SWEEP = 1.0
 COPIED_BYTES = 8 * 1024
 """Bytes that a frame may cost in copies before it is stored once, for all queues to point to."""
-WINDOW = 64
 WINDOW_BYTES = 2 * 1024 * 1024
-"""Transactions in flight at the most, and their bytes: back-pressure past that."""
+"""Bytes in flight at the most: back-pressure past that, as past WINDOW transactions."""
 
 
 class Outgoing:
@@ -68,8 +67,7 @@ class Outgoing:
         self.raw = b""
         self.targets: tuple[Member, ...] = ()
         self.skipped: dict[str, str] = {}
-        self.unusable: dict[str, int] = {}
-        """Subscriptions whose queue was missing, and how often: a registration without a queue must not stop us."""
+        self.epoch = -1
         self.shared = False
         """Whether the frame is stored once, as a body, and the queues get pointers to it."""
         self.settled = True
@@ -93,6 +91,9 @@ class Publisher:
         self._order = threading.Lock()
         self._state = threading.Condition()
         self._outstanding: deque[Outgoing] = deque()
+        self._missing: dict[str, tuple[int, frozenset[str]]] = {}
+        """By topic: an epoch, and the registrations that had no queue then, which must not stop us. Making a queue
+        bumps the epoch, so this holds as long as the epoch does."""
         self._ready = False
         self._wanted = False
         self._failure: ZkmsError | None = None
@@ -111,13 +112,16 @@ class Publisher:
         outgoing = Outgoing(topic, packed, without=without, drop=drop, deadline=deadline)
         try:
             snapshot = self._resolve(outgoing)
-            while not self._limits.admit(topic, outgoing.targets, len(packed)):
+            while not self._limits.admit(topic, outgoing.targets, len(packed), deadline):
                 self._membership.forget(topic)
+                self._check_deadline(outgoing)
                 snapshot = self._resolve(outgoing)
         except NoSubscribers:
             if not drop:
                 raise
             return self._finished(outgoing)
+        except ConnectionLost as error:
+            raise _unsent(error) from error
         if not outgoing.targets:
             return self._finished(outgoing)
         self._enter(deadline)
@@ -140,16 +144,19 @@ class Publisher:
         """Who gets it; nobody is believed only after ZooKeeper's leader has confirmed the epoch."""
         topic = outgoing.topic
         while True:
-            snapshot = self._membership.get(topic)
+            snapshot = self._membership.get(topic, outgoing.deadline)
             others = [m for m in snapshot.members if m.subscription != outgoing.without]
             full = {m.subscription: "its queue is full" for m in others if m.full}
-            missing = {n: "its queue is missing" for n, times in outgoing.unusable.items() if times > 1}
-            outgoing.skipped = full | missing
+            epoch, missing = self._missing.get(topic, (-1, frozenset()))
+            if epoch == snapshot.epoch:
+                full |= {m.subscription: "its queue is missing" for m in others if m.subscription in missing}
+            outgoing.skipped = full
             outgoing.targets = tuple(m for m in others if m.subscription not in outgoing.skipped)
             if outgoing.targets:
                 return snapshot
             try:
-                self._session.multi([Check(self._tree.topic(topic), max(snapshot.epoch, 0))])
+                check = Check(self._tree.topic(topic), max(snapshot.epoch, 0))
+                self._session.multi([check], deadline=outgoing.deadline)
             except TransactionFailed as error:
                 if failed_with(error, NodeMissing) and snapshot.epoch < 0:
                     raise NoSubscribers(topic) from None
@@ -159,7 +166,8 @@ class Publisher:
                     continue
                 raise error.cause from error
             except ConnectionLost:  # a check changes nothing, so it can be asked again
-                self._check_deadline(outgoing)
+                if time.monotonic() >= outgoing.deadline:
+                    raise
                 continue
             if snapshot.epoch < 0:  # made since we looked
                 continue
@@ -213,6 +221,7 @@ class Publisher:
     def _operations(self, outgoing: Outgoing, snapshot: Members) -> list[Operation]:
         """The transaction but for the producer's part; refused here if it is too large to be sent."""
         raw, topic = outgoing.raw, outgoing.topic
+        outgoing.epoch = snapshot.epoch
         outgoing.shared = (len(outgoing.targets) - 1) * len(raw) > COPIED_BYTES
         body = (self._producer.name, outgoing.seq) if outgoing.shared else None
         name = entry_prefix(len(outgoing.packed), len(raw), body=body)
@@ -241,6 +250,8 @@ class Publisher:
         error = reply.exception()
         with self._state:
             outgoing.settled, outgoing.error = True, error
+            if outgoing not in self._outstanding:
+                return  # given up when the bus was closed
             if error is None:
                 self._outstanding.remove(outgoing)  # the first one, so this is quick
             else:
@@ -271,14 +282,17 @@ class Publisher:
             zxid=zxid,
         )
 
-    def _remove(self, outgoing: Outgoing) -> None:
+    def _remove(self, outgoing: Outgoing) -> bool:
+        """False if it has been answered meanwhile."""
         with self._state:
+            if outgoing not in self._outstanding:
+                return False
             self._outstanding.remove(outgoing)
             self._state.notify_all()
+            return True
 
     def _give_up(self, outgoing: Outgoing, error: BaseException) -> None:
-        self._remove(outgoing)
-        if outgoing.future.set_running_or_notify_cancel():
+        if self._remove(outgoing) and outgoing.future.set_running_or_notify_cancel():
             outgoing.future.set_exception(error)
 
     # -- recovery ------------------------------------------------------------------------------------------------
@@ -351,7 +365,7 @@ class Publisher:
                 else:
                     self._give_up(outgoing, error)
             except ZkmsError as error:
-                self._give_up(outgoing, error)
+                self._give_up(outgoing, _unsent(error) if isinstance(error, ConnectionLost) else error)
 
     def _fence(self) -> int | None:
         while True:
@@ -365,17 +379,21 @@ class Publisher:
     def _final(self, outgoing: Outgoing, stored: int | None) -> BaseException | None:
         """The error to give up with, or None if the frame, which is not stored, is to be sent again."""
         error = outgoing.error
+        if isinstance(error, ConnectionLost) and error.outcome_unknown and stored is None:
+            return error
         if outgoing.future.cancelled() or time.monotonic() >= outgoing.deadline:
             return ConnectionLost("not stored in time", outcome_unknown=False)
         if isinstance(error, ConnectionLost):
-            return error if stored is None and error.outcome_unknown else None
+            return None
         if isinstance(error, TransactionFailed):
             if isinstance(error.operation, Create) and isinstance(error.cause, NodeMissing):
                 if error.index - 2 >= len(outgoing.targets):
                     self._producer.bodies.claim()  # the place for bodies was removed by hand
                     return None
                 name = outgoing.targets[error.index - 2].subscription
-                outgoing.unusable[name] = outgoing.unusable.get(name, 0) + 1
+                epoch, missing = self._missing.get(outgoing.topic, (-1, frozenset()))
+                known = missing if epoch == outgoing.epoch else frozenset()
+                self._missing[outgoing.topic] = outgoing.epoch, known | {name}
                 return None
             return None if isinstance(error.cause, (BadVersion, NodeMissing)) else error.cause
         return error
@@ -388,6 +406,11 @@ class Publisher:
             self._state.notify_all()
         if self._thread is not None:
             self._thread.join(timeout)
+
+
+def _unsent(error: ConnectionLost) -> ConnectionLost:
+    """A connection lost while we prepared to send: whatever became of that request, the message is not stored."""
+    return ConnectionLost(f"not stored: {error}", outcome_unknown=False)
 
 
 def total(futures: Sequence[Future[Receipt]]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from zkms.errors import ConnectionLost, NodeMissing, NotEmpty, TransactionFailed
@@ -63,7 +64,7 @@ def _delete_all(
         sent, reply = under_way.popleft()
         try:
             reply.result(session.config.request_timeout)
-        except ConnectionLost:
+        except (ConnectionLost, TimeoutError):
             lost = True
         except TransactionFailed as error:
             if error.index < len(guard):
@@ -95,7 +96,7 @@ def _chunks(paths: list[str]) -> Iterator[list[str]]:
 
 def _with_children(session: Session, paths: list[str]) -> list[str]:
     replies = [(path, session.exists_async(path)) for path in paths]
-    stats = [(path, reply.result(session.config.request_timeout)) for path, reply in replies]
+    stats = [(path, session.answer(reply, partial(session.exists_async, path))) for path, reply in replies]
     return [path for path, stat in stats if stat is not None and stat.numChildren]
 
 
@@ -118,14 +119,21 @@ def delete_queue(
                 continue
             if not failed_with(error, NodeMissing):
                 raise error.cause from error
-        except ConnectionLost:
+        except ConnectionLost as error:
+            if not error.outcome_unknown:
+                raise
             continue
         break
-    try:
-        session.multi([*guard, Delete(queue.rsplit("/", 1)[0])])
-    except TransactionFailed as error:
-        if error.index < len(guard):
+    while True:
+        try:
+            session.multi([*guard, Delete(queue.rsplit("/", 1)[0])])
+        except TransactionFailed as error:
+            if error.index < len(guard):
+                raise
+            if not (failed_with(error, NotEmpty) or failed_with(error, NodeMissing)):
+                raise error.cause from error
+        except ConnectionLost as error:
+            if error.outcome_unknown:
+                continue
             raise
-        if not (failed_with(error, NotEmpty) or failed_with(error, NodeMissing)):
-            raise error.cause from error
-    return deleted
+        return deleted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from zkms.errors import NodeExists, NodeMissing, NotEmpty, StoreError, TransactionFailed
+from zkms.errors import ConnectionLost, NodeExists, NodeMissing, NotEmpty, StoreError, TransactionFailed
 from zkms.operations import MAX_TRANSACTION, Create, Delete, Operation
 from zkms.purge import delete_children
 from zkms.session import Session, failed_with
@@ -29,15 +29,20 @@ def set_aside(session: Session, tree: Tree, entry: str, raw: bytes) -> str | Non
         operations.append(Create(kept, raw))
     for _ in range(3):
         try:
-            session.multi(operations)
-            return kept if fits else None
+            results = session.multi(operations)
+            return str(results[1]) if fits else None
         except TransactionFailed as error:
             if failed_with(error, NodeMissing):
                 return kept if fits else None  # moved by the attempt whose answer was lost
             if failed_with(error, NotEmpty):
                 delete_children(session, entry)  # znodes below an entry cannot be ours either
-                continue
-            raise error.cause from error
+            elif failed_with(error, NodeExists):
+                operations[1:] = [Create(f"{kept}~", raw, sequence=True)]  # one of that name is there already
+            else:
+                raise error.cause from error
+        except ConnectionLost as error:
+            if not error.outcome_unknown:
+                raise
     raise StoreError("cannot be moved", path=entry)
 
 

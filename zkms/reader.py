@@ -1,8 +1,8 @@
 """Reads one queue: watch, list, get pipelined, hand over in order. Runs on the bus's reader loop only.
 
 A listing is taken only when everything of the last one has been fetched, so a deep backlog is listed once, not at every
-event. Sequence numbers are contiguous, since ZooKeeper counts the creates: a hole is an entry that somebody removed
-before we read it, and becomes a gap event, never silence.
+event. ZooKeeper counts the creates in a queue: if there were more than we find new entries, somebody removed some
+before we read them, and that becomes a gap event, never silence.
 """
 
 from __future__ import annotations
@@ -48,15 +48,16 @@ class Reader:
         self._body = body
         self._gap = miss
         self._lost = lost
-        self._next = 0
-        """Sequence number of the first entry that was not fetched yet."""
+        self._created = 0
+        """How many entries had been created, ever, when we last listed."""
+        self._known: set[str] = set()
+        """The names found then."""
         self._listed: deque[Entry] = deque()
-        self._strangers: set[str] = set()
         self._in_flight: deque[Entry] = deque()
         self._round = 0
         """Grows when what is in flight has become void, so that late answers are known as such."""
         self._missing = False
-        """Whether the entry before the next one was gone when it was fetched."""
+        """Whether the entry fetched last was gone: what else of the same listing is gone belongs to the same gap."""
         self._changed = True
         self._listing = False
         self._closed = False
@@ -72,8 +73,8 @@ class Reader:
         self._round += 1
         self._listing = False
         unread = [*self._in_flight, *self._listed]
-        self._strangers -= {entry.name for entry in unread if entry.foreign}
-        self._next = min((entry.sequence for entry in unread if not entry.foreign), default=self._next)
+        self._known -= {entry.name for entry in unread}
+        self._created -= len(unread)
         self._in_flight.clear()
         self._listed.clear()
         self.wake()
@@ -115,6 +116,7 @@ class Reader:
 
     def _enlist(self, reply: Future[tuple[list[str], Stat]]) -> None:
         self._listing = False
+        self._missing = False  # what this listing shows may be younger than the last gap
         try:
             names, stat = reply.result()
         except NodeMissing:
@@ -127,23 +129,15 @@ class Reader:
         except StoreError:
             log.exception("cannot list %s", self.queue)
             return
-        # Every create in a queue takes one number, a stranger's too, and none is above the count of creates.
-        creates = (stat.cversion + stat.numChildren) // 2
-        entries = sorted(map(parse_entry, names))
-        strangers = {e.name for e in entries if e.foreign or e.sequence >= creates}
-        explained = len(strangers - self._strangers)
-        for entry in entries:
-            if entry.name in strangers:
-                if entry.name not in self._strangers:
-                    self._listed.append(entry._replace(foreign=True))
-            elif entry.sequence >= self._next:
-                hole = entry.sequence - self._next
-                if hole > explained:
-                    self._miss(f"{hole - explained} entries were removed before they were read")
-                explained = max(0, explained - hole)
-                self._next = entry.sequence + 1
-                self._listed.append(entry)
-        self._strangers = strangers
+        # ZooKeeper reports 2 * creates - children, as an int32. Every create counts, a stranger's too.
+        created = ((stat.cversion + stat.numChildren) & 0xFFFFFFFF) // 2
+        new = sorted(parse_entry(name) for name in set(names) - self._known)
+        missing = created - self._created - len(new)
+        if missing > 0:
+            self._miss(f"{missing} entries were removed before they were read")
+        # A number that was not given yet is forged, and must not hide the entry that will get it.
+        self._listed.extend(e._replace(foreign=True) if e.sequence >= created else e for e in new)
+        self._known, self._created = set(names), created
         self.advance()
 
     def _fetched(self, reply: Future[tuple[bytes, Stat]]) -> None:

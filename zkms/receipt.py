@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 
 import msgspec
@@ -19,6 +20,8 @@ from zkms.session import Session, Stat
 from zkms.tree import QueueState, Tree, decode, parse_entry
 
 LOST = "its queue is gone"
+ANSWER = 1.0
+"""Seconds that ZooKeeper has for an answer, however soon the caller wants to go on: wait(0) looks once."""
 
 
 class Receipt:
@@ -83,8 +86,9 @@ class Receipt:
             wake = threading.Condition()
             while self._pending:
                 try:
-                    self._locate()
-                    self._look(fired, wake)
+                    answered_by = None if deadline is None else max(deadline, time.monotonic() + ANSWER)
+                    self._locate(answered_by)
+                    self._look(fired, wake, answered_by)
                 except ConnectionLost:
                     fired.update(self._pending)  # the watches went with the connection
                     if deadline is not None and time.monotonic() >= deadline:
@@ -100,7 +104,7 @@ class Receipt:
                         wake.wait(left)
         return self
 
-    def _look(self, fired: set[str], wake: threading.Condition) -> None:
+    def _look(self, fired: set[str], wake: threading.Condition, deadline: float | None) -> None:
         """Ask for the entries whose watch fired, and for the queues of those that are gone."""
         with wake:
             names = sorted(fired & set(self._pending))
@@ -112,14 +116,15 @@ class Receipt:
                 wake.notify_all()
 
         paths = {name: path for name in names if (path := self._pending[name]) is not None}
-        timeout = self._session.config.request_timeout
-        self._session.wait_connected(timeout)
-        asked = {n: self._session.exists_async(p, lambda n=n: ring(n)) for n, p in paths.items()}  # type: ignore[misc]
-        removed = [name for name, reply in asked.items() if not self._is_ours(reply.result(timeout))]
-        queues = {name: self._session.get_async(paths[name].rsplit("/", 1)[0]) for name in removed}
+        answer = partial(self._session.answer, deadline=deadline)
+        asks = {name: partial(self._session.exists_async, path, partial(ring, name)) for name, path in paths.items()}
+        asked = {name: ask() for name, ask in asks.items()}
+        removed = [name for name, reply in asked.items() if not self._is_ours(answer(reply, asks[name]))]
+        gets = {name: partial(self._session.get_async, paths[name].rsplit("/", 1)[0]) for name in removed}
+        queues = {name: get() for name, get in gets.items()}
         for name, reply in queues.items():
             try:
-                data, stat = reply.result(timeout)
+                data, stat = answer(reply, gets[name])
                 reason = LOST if self._zxid is not None and stat.czxid > self._zxid else removal(data, paths[name])
             except NodeMissing:
                 reason = LOST
@@ -135,13 +140,13 @@ class Receipt:
         else:
             self._gone[name] = reason
 
-    def _locate(self) -> None:
+    def _locate(self, deadline: float | None) -> None:
         """Find entries whose paths were lost with the reply of their transaction, by producer and sequence number."""
         for name in [name for name, path in self._pending.items() if path is None]:
             queue = self._tree.queue(name, self.topic)
             try:
-                state, _ = self._session.get(queue)
-                found = self._find(queue)
+                state, _ = self._session.get(queue, deadline=deadline)
+                found = self._find(queue, deadline)
             except NodeMissing:
                 self._settle(name, LOST)
                 continue
@@ -150,15 +155,15 @@ class Receipt:
             else:
                 self._pending[name] = found
 
-    def _find(self, queue: str) -> str | None:
-        for entry in sorted(map(parse_entry, self._session.children(queue)[0])):
+    def _find(self, queue: str, deadline: float | None) -> str | None:
+        for entry in sorted(map(parse_entry, self._session.children(queue, deadline=deadline)[0])):
             path = f"{queue}/{entry.name}"
             if entry.body == (self.producer, self.seq):
                 return path
             if entry.body is not None or entry.foreign or entry.gap:
                 continue
             try:
-                frame = frames.decode(self._session.get(path)[0])
+                frame = frames.decode(self._session.get(path, deadline=deadline)[0])
             except (NodeMissing, CannotDecode):
                 continue
             if (frame.producer, frame.seq) == (self.producer, self.seq):

@@ -137,13 +137,17 @@ class Registrar:
         """Register, unless that is done; `gap` is announced if it has to be done again."""
         deadline = time.monotonic() + self._session.config.request_timeout
         topic = subscription.topic
+        tried = False
         while True:
-            id = self._moving.get(subscription, subscription.id)
-            path = self._tree.registration(topic, id)
-            queue = self._tree.queue(id, topic)
+            own = self._moving.get(subscription, subscription.id)
+            path = self._tree.registration(topic, own)
+            queue = self._tree.queue(own, topic)
             stat = self._session.exists(path)
             state = self._queue_state(queue)
-            vanished = state is None and gap is not None and id == subscription.id
+            if gap is None and not tried and (stat is not None or state is not None):
+                subscription.id = self.new_id()  # of a process with the same client_id: not ours to go on with
+                continue
+            vanished = state is None and gap is not None and own == subscription.id
             if vanished or (state is not None and state[0].gone):
                 # Not made again under its id: late acks of what it held would hit its successor's entries.
                 self._moving[subscription] = self.new_id()
@@ -152,10 +156,10 @@ class Registrar:
                 break  # also the end of an attempt whose answer was lost
             operations: list[Operation] = []
             if state is None:
-                operations += self._make_queue(id, queue)
+                operations += self._make_queue(own, queue)
             else:  # at its version: a cleaner that condemns it now fails, or we do
                 operations.append(SetData(queue, encode(state[0]), state[1]))
-            former = path if id == subscription.id else self._tree.registration(topic, subscription.id)
+            former = path if own == subscription.id else self._tree.registration(topic, subscription.id)
             if self._session.exists(former) is not None:  # of our former session, or of the queue that vanished
                 operations.append(Delete(former))
             registration = Registration(self._client_id, subscription.limit)
@@ -174,10 +178,11 @@ class Registrar:
                     raise
                 self._make(self._tree.topic(topic))
             except ConnectionLost:
+                tried = True
                 if time.monotonic() >= deadline:
                     raise
         if self._moving.pop(subscription, None) is not None:
-            subscription.moved(id)
+            subscription.moved(own)
 
     def _queue_state(self, queue: str) -> tuple[QueueState, int] | None:
         try:
@@ -202,6 +207,10 @@ class Registrar:
         except TransactionFailed as error:
             if not failed_with(error, NodeExists):
                 raise error.cause from error
+        except ConnectionLost as error:
+            if not error.outcome_unknown:
+                raise
+            log.debug("whether %s was made will show: %s", path, error)
 
     def _session_id(self) -> int:
         client_id = self._session.client_id

@@ -16,27 +16,28 @@ import enum
 import logging
 import os
 import socket
+import ssl
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError
 from typing import Any, Protocol, TypeVar
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import AuthFailedError
 from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.hosts import collect_hosts
 from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 
 from zkms.config import Config
+from zkms.diagnosis import diagnose
 from zkms.errors import (
     BadVersion,
     Closed,
     ConnectionLost,
     StoreError,
-    Timeout,
     TransactionFailed,
     Unauthorised,
     UsedAfterFork,
@@ -49,9 +50,21 @@ log = logging.getLogger("zkms.session")
 _kazoo_log = logging.getLogger("zkms.kazoo")
 _kazoo_log.setLevel(logging.WARNING)  # at DEBUG kazoo prints credentials and payloads
 
+
+def _without_contents(record: logging.LogRecord) -> bool:
+    """kazoo quotes a request whose answer it cannot read, with all that is in it: its kind will do."""
+    if "of request" in str(record.msg) and isinstance(record.args, tuple):
+        record.args = tuple(type(arg).__name__ for arg in record.args)
+    return True
+
+
+_kazoo_log.addFilter(_without_contents)
+
 TICK = 0.25
 GOODBYE = 2.0
 """Seconds that a server has to answer the end of a session."""
+REVIVE_AFTER = 1.0
+"""Seconds between two replacements of a dead kazoo client at the least."""
 
 T = TypeVar("T")
 Watch = Callable[[], None]
@@ -79,7 +92,7 @@ class State(enum.Enum):
     SUSPENDED = "suspended"
     """Cut off; the session may live on or expire."""
     REFUSED = "refused"
-    """ZooKeeper does not accept our credentials."""
+    """ZooKeeper does not accept our credentials, or we cannot even show them."""
     CLOSED = "closed"
 
 
@@ -89,6 +102,9 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def __init__(self, connect_timeout: float) -> None:
         super().__init__()
         self.connection: socket.socket | None = None
+        self.ended = threading.Event()
+        """Set when kazoo's connection thread is no more: by `failure`, by refused credentials, or as it should."""
+        self.failure: Exception | None = None
         self._connect_timeout = connect_timeout
 
     def create_connection(self, *args: Any, **kwargs: Any) -> socket.socket:
@@ -97,9 +113,22 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return self.connection
 
     def spawn(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> threading.Thread:
-        thread = threading.Thread(target=func, args=args, kwargs=kwargs, daemon=True, name="zkms-kazoo")
+        def run() -> None:
+            try:
+                func(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - kazoo has logged it
+                self.failure = error
+            if func.__name__ == "zk_loop":
+                self.ended.set()
+
+        thread = threading.Thread(target=run, daemon=True, name="zkms-kazoo")
         thread.start()
         return thread
+
+    def select(self, readers: Any, *args: Any, **kwargs: Any) -> Any:
+        # What TLS has deciphered already is in no socket any more: kazoo would sleep over it until the next ping.
+        ready = [reader for reader in readers if isinstance(reader, ssl.SSLSocket) and reader.pending()]
+        return (ready, [], []) if ready else super().select(readers, *args, **kwargs)
 
     def drop(self) -> None:
         """Make kazoo notice at once that its connection is of no use."""
@@ -127,6 +156,9 @@ class Session:
         self._reply_deadline = max(1.0, config.session_timeout * 2 / 3)
         self._stop = threading.Event()
         self._forked = False
+        self._failure: ZkmsError | None = None
+        self._revived = 0.0
+        self._tls = config.tls.context() if config.tls else None
         _sessions.add(self)
         self._client, self._handler = self._new_client(None)
         self._keeper = threading.Thread(target=self._keep, name="zkms-session", daemon=True)
@@ -139,11 +171,11 @@ class Session:
         self._keeper.start()
         try:
             self._wait_connected(time.monotonic() + self.config.connect_timeout)
-        except (Timeout, ConnectionLost) as error:
+        except ConnectionLost as error:
             self.close()
+            found = diagnose(self.config.hosts, self._tls)
             raise ConnectionLost(
-                f"no ZooKeeper answered within {self.config.connect_timeout:g} s: {diagnose(self.config.hosts)}",
-                outcome_unknown=False,
+                f"no ZooKeeper answered within {self.config.connect_timeout:g} s: {found}", outcome_unknown=False
             ) from error
         except ZkmsError:
             self.close()
@@ -185,13 +217,17 @@ class Session:
             verify_certs=tls.verify if tls else True,
             check_hostname=tls.check_hostname if tls else False,
         )
-        client.add_listener(lambda state: self._on_state(client, state))
+        client.add_listener(lambda state: self._on_disconnected(client, state))
         connect = client._connection._connect
 
         def connected(*address: Any) -> tuple[float, float]:
-            """Note the session time that the server grants, which kazoo keeps to itself: 2/3 of it in milliseconds."""
+            """kazoo calls itself connected before it has shown its credentials; this is when it has.
+
+            It also keeps to itself what session time the server grants: `read_timeout` is 2/3 of it in milliseconds.
+            """
             read_timeout, connect_timeout = connect(*address)
             self._reply_deadline = max(1.0, read_timeout / 1000)
+            self._on_connected(client)
             return read_timeout, connect_timeout
 
         client._connection._connect = connected
@@ -214,22 +250,33 @@ class Session:
             handler.drop()
             stopping.join(GOODBYE)  # what then still hangs is resolving or connecting, and ends with that
 
-    def _on_state(self, client: KazooClient, state: str) -> None:
-        """On kazoo's connection thread: note it, tell the listeners, never block."""
+    # Both on kazoo's connection thread: note it, tell the listeners, never block.
+
+    def _on_connected(self, client: KazooClient) -> None:
         with self._changed:
             if client is not self._client or self.state is State.CLOSED:
                 return
-            if state == KazooState.CONNECTED:
-                previous, self.client_id = self.client_id, client.client_id
-                if previous is None or self.client_id is None or previous[0] != self.client_id[0]:
-                    self.generation += 1
-                self.state = State.CONNECTED
-            elif client.client_state == KeeperState.AUTH_FAILED:
-                self.state = State.REFUSED
-            else:
-                self.state = State.SUSPENDED
-            log.info("session %s (generation %d)", self.state.value, self.generation)
-            self._changed.notify_all()
+            previous, self.client_id = self.client_id, client.client_id
+            if previous is None or self.client_id is None or previous[0] != self.client_id[0]:
+                self.generation += 1
+            self._change(State.CONNECTED)
+        self._tell()
+
+    def _on_disconnected(self, client: KazooClient, state: str) -> None:
+        with self._changed:
+            if state == KazooState.CONNECTED or client is not self._client or self.state is State.CLOSED:
+                return
+            # kazoo takes a connection that breaks while SASL is spoken for a refusal: once accepted, we do not.
+            refused = client.client_state == KeeperState.AUTH_FAILED and self.generation == 0
+            self._change(State.REFUSED if refused else State.SUSPENDED)
+        self._tell()
+
+    def _change(self, state: State) -> None:
+        self.state = state
+        log.info("session %s (generation %d)", state.value, self.generation)
+        self._changed.notify_all()
+
+    def _tell(self) -> None:
         for listener in self._listeners:
             listener()
 
@@ -246,7 +293,7 @@ class Session:
                     log.warning("no answer for %.1f s: dropping the connection", self._reply_deadline)
                     self._handler.drop()
                     self._fail_in_flight()
-                if self._client.client_state == KeeperState.CLOSED and self.state is not State.REFUSED:
+                if self._handler.ended.is_set() and self.state is not State.REFUSED:
                     self._revive()
             except Exception:
                 log.exception("looking after the session failed")
@@ -270,10 +317,16 @@ class Session:
     def _revive(self) -> None:
         """Replace a client whose connection thread died, taking over its session if that still lives."""
         with self._changed:
-            dead, handler, started = self._client, self._handler, self.client_id is not None
-            if not started or self.state is State.CLOSED:
+            dead, handler = self._client, self._handler
+            failure = handler.failure or AuthFailedError("the credentials were refused, or the connection broke")
+            if self.generation == 0:  # it would only die again
+                self._failure = translate(failure)
+                self._change(State.REFUSED)
                 return
-            log.error("kazoo's connection thread died: replacing the client")
+            if self.state is State.CLOSED or time.monotonic() - self._revived < REVIVE_AFTER:
+                return
+            self._revived = time.monotonic()
+            log.error("replacing kazoo's client, whose connection thread died: %r", failure)
             self._client, self._handler = self._new_client(self.client_id)
             self.state = State.SUSPENDED
         self._dispose(dead, handler)
@@ -356,27 +409,36 @@ class Session:
     def _unsent(self, path: str | None) -> ZkmsError:
         if self.state is State.CLOSED:
             return Closed("the bus is closed")
+        if self._failure is not None:
+            return self._failure
         if self.state is State.REFUSED:
             return Unauthorised("ZooKeeper did not accept the credentials given as auth=")
         return ConnectionLost("not connected to ZooKeeper", path=path, outcome_unknown=False)
 
     # -- the same, waiting ---------------------------------------------------------------------------------------
 
-    def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
-        """`get_async`, tried again over reconnects until the request time-out."""
-        return self._read(lambda: self.get_async(path, watch))
+    def get(self, path: str, watch: Watch | None = None, *, deadline: float | None = None) -> tuple[bytes, Stat]:
+        """`get_async`, tried again over reconnects until the deadline or the request time-out."""
+        return self._read(lambda: self.get_async(path, watch), deadline)
 
-    def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """`exists_async`, tried again over reconnects until the request time-out."""
-        return self._read(lambda: self.exists_async(path, watch))
+    def exists(self, path: str, watch: Watch | None = None, *, deadline: float | None = None) -> Stat | None:
+        """`exists_async`, tried again over reconnects until the deadline or the request time-out."""
+        return self._read(lambda: self.exists_async(path, watch), deadline)
 
-    def children(self, path: str, watch: Watch | None = None) -> tuple[list[str], Stat]:
-        """`children_async`, tried again over reconnects until the request time-out."""
-        return self._read(lambda: self.children_async(path, watch))
+    def children(
+        self, path: str, watch: Watch | None = None, *, deadline: float | None = None
+    ) -> tuple[list[str], Stat]:
+        """`children_async`, tried again over reconnects until the deadline or the request time-out."""
+        return self._read(lambda: self.children_async(path, watch), deadline)
+
+    def answer(self, reply: Future[T], again: Callable[[], Future[T]], *, deadline: float | None = None) -> T:
+        """What came of a read that was sent ahead, with others; if its answer was lost it is sent `again`."""
+        sent = [reply]
+        return self._read(lambda: sent.pop() if sent else again(), deadline)
 
     def acl(self, path: str) -> list[tuple[str, str]]:
         """`acl_async`, tried again over reconnects until the request time-out."""
-        return self._read(lambda: self.acl_async(path))
+        return self._read(lambda: self.acl_async(path), None)
 
     def multi(self, operations: Sequence[Operation], *, deadline: float | None = None) -> list[Any]:
         """`multi_async`, waited for. Sent once: after a `ConnectionLost` with `outcome_unknown` the caller decides."""
@@ -389,8 +451,9 @@ class Session:
                 if error.outcome_unknown:
                     raise
 
-    def _read(self, send: Callable[[], Future[T]]) -> T:
-        deadline = time.monotonic() + self.config.request_timeout
+    def _read(self, send: Callable[[], Future[T]], deadline: float | None) -> T:
+        latest = time.monotonic() + self.config.request_timeout
+        deadline = latest if deadline is None else min(deadline, latest)
         while True:
             self._wait_connected(deadline)
             try:
@@ -405,7 +468,7 @@ class Session:
         except TimeoutError as error:
             if future.done():  # the request itself ended with a time-out of ours
                 raise
-            raise ConnectionLost(f"no answer within {self.config.request_timeout:g} s") from error
+            raise ConnectionLost("ZooKeeper did not answer in time") from error
 
     def check_process(self) -> None:
         """Raise `UsedAfterFork` in a child process: its locks and threads are those of the parent."""
@@ -413,7 +476,7 @@ class Session:
             raise UsedAfterFork
 
     def wait_connected(self, timeout: float) -> None:
-        """Return when requests can be sent, or raise `Timeout`, `Closed` or `Unauthorised`."""
+        """Return when requests can be sent, or raise `ConnectionLost`, `Closed` or `Unauthorised`."""
         self._wait_connected(time.monotonic() + timeout)
 
     def _wait_connected(self, deadline: float) -> None:
@@ -467,35 +530,6 @@ def failed_with(error: BaseException, kind: type[StoreError] = BadVersion, *, pa
         and isinstance(error.cause, kind)
         and (path is None or error.operation.path == path)
     )
-
-
-def diagnose(hosts: str) -> str:
-    """What is found at each host, in a few words, for the error of a connect() that failed."""
-    addresses = collect_hosts(hosts)[0]
-    with ThreadPoolExecutor(len(addresses)) as pool:
-        return "; ".join(pool.map(_probe, addresses))
-
-
-def _probe(address: tuple[str, int]) -> str:
-    where = "{}:{}".format(*address)
-    try:
-        probe = socket.create_connection(address, timeout=1.0)
-    except TimeoutError:
-        return f"{where} does not accept connections"
-    except socket.gaierror:
-        return f"{where}: no such host"
-    except OSError as error:
-        return f"{where}: {error.strerror or error}"
-    with probe:
-        reply = b""
-        for words in (b"srvr", b"\n\n"):  # a server of lines answers to the second
-            with contextlib.suppress(OSError):
-                probe.settimeout(0.75)
-                probe.sendall(words)
-                reply = reply or probe.recv(64)
-    if reply.startswith((b"Zookeeper", b"This ZooKeeper", b"srvr is not")):
-        return f"{where} is a ZooKeeper that does not serve now"
-    return f"{where} is no ZooKeeper" if reply else f"{where} accepts connections but does not answer"
 
 
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()

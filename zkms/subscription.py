@@ -27,12 +27,12 @@ from zkms.errors import (
 )
 from zkms.inbox import Fetched, Gap, Inbox, Marker
 from zkms.message import Handover, Message
-from zkms.operations import Delete, SetData
+from zkms.operations import Delete, Operation, SetData
 from zkms.quarantine import set_aside
 from zkms.reader import Reader
 from zkms.session import failed_with
 from zkms.tree import GapRecord, decode
-from zkms.unpacking import Unpacker
+from zkms.unpacking import Undecodable, Unpacked, Unpacker
 
 if TYPE_CHECKING:
     from zkms.bus import Bus
@@ -42,6 +42,8 @@ Handler = Callable[[Message], object]
 OnGap = Callable[[Gap], object]
 OnError = Callable[[Exception, Message | None], object]
 AckMode = Literal["auto", "manual"]
+ACKED_WITHIN = 1.0
+"""Seconds to wait for acks under way before a queue is called drained."""
 
 
 class Subscription:
@@ -76,7 +78,8 @@ class Subscription:
         self._closed = False
         self._inbox = Inbox(prefetch, self._drained)
         self._reader: Reader | None = None
-        self._unpacked: deque[Message] = deque()
+        self._unpacked: deque[Message | Undecodable] = deque()
+        self._entry: Handover
         self._taking = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -104,6 +107,7 @@ class Subscription:
 
     def _stop(self, timeout: float) -> bool:
         """Take no more messages and finish the one in hand; False if that was done before."""
+        self._bus.session.check_process()  # the locks below are the parent's
         if self._closed:
             return False
         self._closed = True
@@ -202,16 +206,19 @@ class Subscription:
         handler = self._handler
         if handler is None:
             return
-        while (messages := self._next_entry(None)) is not None:
-            for message in messages:
+        while (unpacked := self._next_entry(None)) is not None:
+            for item in unpacked.items:
                 if self._closed:
                     return
+                if item.__class__ is not Message:  # as cheap as it gets: this runs for every message
+                    self._skip(unpacked.entry, item)  # type: ignore[arg-type]
+                    continue
                 try:
-                    handler(message)
+                    handler(item)
                 except BaseException as error:  # noqa: BLE001 - the user's code; a live message is not repeated
-                    self._report(error if isinstance(error, Exception) else RuntimeError(repr(error)), message)
+                    self._report(error if isinstance(error, Exception) else RuntimeError(repr(error)), item)
             if not self._manual:
-                messages[0].entry.finish()
+                unpacked.entry.finish()
 
     # -- taking --------------------------------------------------------------------------------------------------
 
@@ -223,33 +230,40 @@ class Subscription:
         if not self._taking.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             return taken, entries
         try:
-            while len(taken) < count:
+            while len(taken) < count and not self._closed:
                 if not self._unpacked:
                     left = 0.0 if taken else None if deadline is None else max(0.0, deadline - time.monotonic())
-                    messages = self._next_entry(left)
-                    if messages is None:
+                    unpacked = self._next_entry(left)
+                    if unpacked is None:
                         break
-                    self._unpacked.extend(messages)
-                taken.append(self._unpacked.popleft())
+                    self._entry = unpacked.entry
+                    self._unpacked.extend(unpacked.items)
+                item = self._unpacked.popleft()
+                if isinstance(item, Message):
+                    taken.append(item)
+                else:
+                    self._skip(self._entry, item)
                 if not self._unpacked:
-                    entries.append(taken[-1].entry)
+                    entries.append(self._entry)
         finally:
             self._taking.release()
         return taken, entries
 
-    def _next_entry(self, timeout: float | None) -> list[Message] | None:
-        """The messages of the next entry that has any; None after `timeout` seconds without one, or when closed."""
+    def _next_entry(self, timeout: float | None) -> Unpacked | None:
+        """The next entry that holds messages; None after `timeout` seconds without one, or when closed."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
+        while not self._closed:
             item = self._inbox.take(None if deadline is None else max(0.0, deadline - time.monotonic()))
-            if item is None or self._closed:
+            if item is None:
                 return None
             if isinstance(item, Marker):
+                self._clear_full(None)  # the entry that flagged the queue may be among those removed
                 self._announce(item.gap)
-            elif messages := self._unpack(item):
-                return messages
+            elif not self._closed and (unpacked := self._unpack(item)) is not None:
+                return unpacked
+        return None
 
-    def _unpack(self, fetched: Fetched) -> list[Message]:
+    def _unpack(self, fetched: Fetched) -> Unpacked | None:
         try:
             if fetched.entry.foreign:
                 raise CannotDecode("not a name that zkms gives")
@@ -257,14 +271,16 @@ class Subscription:
                 raise CannotDecode("the body it points to is missing")
             if fetched.entry.gap:
                 self._reach_gap(fetched.path, decode(fetched.raw, GapRecord))
-                return []
-            messages, undecodable = self._unpacker.unpack(fetched.raw, lambda: self._bus.acks.add(fetched.path))
+                return None
+            return self._unpacker.unpack(fetched, self._bus.acks.add)
         except (CannotDecode, msgspec.MsgspecError) as error:
             self._set_aside(fetched, error)
-            return []
-        for problem in undecodable:
-            self._report(CannotDecode(problem.reason, path=fetched.path, raw=fetched.raw), None)
-        return messages
+            return None
+
+    def _skip(self, entry: Handover, problem: Undecodable) -> None:
+        """A message that cannot be decoded: reported when it is its turn, and done with."""
+        self._report(problem.error, None)
+        entry.skip(problem.index)
 
     def _set_aside(self, fetched: Fetched, error: Exception) -> None:
         try:
@@ -285,32 +301,43 @@ class Subscription:
     def _announce(self, gap: Gap) -> None:
         log.warning("%r may have missed messages: %s", gap.topic, gap.reason)
         if self._on_gap is not None:
-            try:
-                self._on_gap(gap)
-            except Exception:
-                log.exception("on_gap of %r raised", self.topic)
+            self._tell(self._on_gap, gap)
 
-    def _clear_full(self, path: str) -> None:
-        """All that came before the flag has been taken: let publishers send again, then announce the gap."""
+    def _clear_full(self, entry: str | None) -> None:
+        """All that came before the flag has been taken: let publishers send again; `entry` is the gap that says so."""
+        self._bus.acks.drain(ACKED_WITHIN)  # or they would find the queue full still
         tree = self._bus.tree
-        while not self._closed:
+        flag = tree.full_flag(self.topic, self.id)
+        operations: list[Operation] = [Delete(flag), SetData(tree.topic(self.topic), b"")]
+        operations += [] if entry is None else [Delete(entry)]
+        while not self._closed and operations:
             try:
-                self._bus.session.multi(
-                    [Delete(tree.full_flag(self.topic, self.id)), SetData(tree.topic(self.topic), b""), Delete(path)]
-                )
+                self._bus.session.multi(operations)
                 return
             except TransactionFailed as error:
-                if not failed_with(error, NodeMissing):
-                    raise error.cause from error
-                self._bus.acks.add(path)  # cleared by the attempt whose answer was lost, or by hand
-                return
+                if failed_with(error, NodeMissing, path=flag):
+                    operations = operations[2:]  # cleared by an attempt whose answer was lost, or by hand
+                elif failed_with(error, NodeMissing):
+                    operations = [each for each in operations if each is not error.operation]
+                else:
+                    self._report(error.cause, None)
+                    return
             except ConnectionLost as error:
                 log.info("cannot clear the flag of %r yet: %s", self.topic, error)
+            except ZkmsError as error:
+                if not self._closed:
+                    self._report(error, None)
+                return
 
     def _report(self, error: Exception, message: Message | None) -> None:
         log.warning("%r: %s: %s", self.topic, type(error).__name__, error, exc_info=None if message is None else error)
         if self._on_error is not None:
-            try:
-                self._on_error(error, message)
-            except Exception:
-                log.exception("on_error of %r raised", self.topic)
+            self._tell(self._on_error, error, message)
+
+    def _tell(self, callback: Callable[..., object], *args: object) -> None:
+        try:
+            callback(*args)
+        except BaseException as error:
+            if not isinstance(error, Exception) and threading.current_thread() is not self._thread:
+                raise  # a caller of get() that wants to exit
+            log.exception("%s of %r raised", callback, self.topic)

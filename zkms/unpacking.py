@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from zkms import frame as frames
 from zkms.codec import Codec, decode_with
 from zkms.errors import CannotDecode, InvalidArgument
+from zkms.inbox import Fetched
 from zkms.message import Handover, Message
+
+
+class Undecodable(msgspec.Struct, frozen=True):
+    """A message that is not of the type, or made by a codec that is not here: its place in the entry, and why."""
+
+    index: int
+    error: CannotDecode
+
+
+class Unpacked(NamedTuple):
+    """An entry, and what is in it, in order."""
+
+    entry: Handover
+    items: list[Message] | list[Message | Undecodable]
 
 
 class Unpacker:
@@ -26,38 +41,31 @@ class Unpacker:
             except (TypeError, NameError) as error:
                 raise InvalidArgument(f"type={type!r:.80} is nothing to decode into: {error}") from error
 
-    def unpack(self, raw: bytes, done: Callable[[], None]) -> tuple[list[Message], list[CannotDecode]]:
-        """An entry's messages, and the reasons why others cannot be decoded; or `CannotDecode` if it is no frame."""
-        frame = frames.decode(raw)
+    def unpack(self, fetched: Fetched, done: Callable[[str], None]) -> Unpacked:
+        """An entry's messages, or `CannotDecode` if it is no frame; `done` gets its path when all are done with."""
+        frame = frames.decode(fetched.raw)
         messages = frame.messages
-        handover = Handover(self._topic, frame.producer, frame.seq, frame.published_at, len(messages), done)
+        path = fetched.path
+        entry = Handover(
+            self._topic, frame.producer, frame.seq, frame.published_at, len(messages), lambda: done(path)
+        )  # fmt: skip
         index = 0
         for message in messages:
-            message.entry = handover
+            message.entry = entry
             message.index = index
             index += 1  # noqa: SIM113 - runs for every message, and enumerate() would make a tuple for each
         if self._type is None and frame.codec is None:
-            return messages, []
-        return self._convert(messages, frame.codec, handover)
+            return Unpacked(entry, messages)
+        return Unpacked(entry, [self._convert(message, frame.codec, fetched) for message in messages])
 
-    def _convert(
-        self, messages: list[Message], codec: str | None, handover: Handover
-    ) -> tuple[list[Message], list[CannotDecode]]:
-        good, bad = [], []
-        for message in messages:
-            try:
-                if codec is not None:
-                    message.data = decode_with(self._codec, codec, message.data)
-                if self._type is not None:
-                    message.data = msgspec.convert(message.data, self._type)
-            except (CannotDecode, msgspec.MsgspecError) as error:
-                reason = error.reason if isinstance(error, CannotDecode) else f"not a {_name(self._type)}: {error}"
-                bad.append(CannotDecode(f"message {message.id}: {reason}"))
-                handover.skip(message.index)
-            else:
-                good.append(message)
-        return good, bad
-
-
-def _name(type: Any) -> str:
-    return str(getattr(type, "__name__", type))
+    def _convert(self, message: Message, codec: str | None, fetched: Fetched) -> Message | Undecodable:
+        try:
+            if codec is not None:
+                message.data = decode_with(self._codec, codec, message.data)
+            if self._type is not None:
+                message.data = msgspec.convert(message.data, self._type)
+        except (CannotDecode, msgspec.MsgspecError) as error:
+            name = getattr(self._type, "__name__", self._type)
+            reason = error.reason if isinstance(error, CannotDecode) else f"not a {name}: {error}"
+            return Undecodable(message.index, CannotDecode(reason, path=fetched.path, raw=fetched.raw))
+        return message

@@ -42,9 +42,8 @@ class Election:
         self._prefix = f"{client_id}_"
         self._candidate: str | None = None
         self._generation = 0
-        self._uncertain = False
         self._watched: str | None = None
-        session.listen(self.wake.set)
+        session.listen(self._session_changed)
 
     @property
     def standing(self) -> bool:
@@ -73,25 +72,11 @@ class Election:
     def _stand(self) -> None:
         self._generation = self._session.generation
         self._candidate = self._watched = None
-        if self._uncertain and self._find():
-            return
-        self._uncertain = True
         try:
             results = self._session.multi([Create(f"{self._parent}/{self._prefix}", ephemeral=True, sequence=True)])
         except TransactionFailed as error:
             raise error.cause from error
-        self._uncertain = False
         self._candidate = str(results[0]).rsplit("/", 1)[1]
-
-    def _find(self) -> bool:
-        """Look for a candidate of ours from a create whose answer was lost."""
-        names, _ = self._session.children(self._parent)
-        for name in sorted(n for n in names if n.startswith(self._prefix) and _sequence(n) >= 0):
-            stat = self._session.exists(f"{self._parent}/{name}")
-            if stat is not None and stat.ephemeralOwner == self._owner():
-                self._candidate = name
-                return True
-        return False
 
     def _waits_for(self, name: str) -> bool:
         """Whether the candidate before us is to be waited for; only that one is watched, so no herd runs."""
@@ -102,8 +87,8 @@ class Election:
         if stat.ephemeralOwner == 0:
             log.warning("%s is no candidate, since no session holds it: ignored", path)
             return False
-        if stat.ephemeralOwner == self._owner():
-            # Ours too: the answer to its create was lost, and it could not be seen yet where we looked.
+        if stat.ephemeralOwner == self._owner() and name.startswith(self._prefix):
+            # Ours too, from a create whose answer was lost: we would wait for ourselves for ever.
             self._delete(path)
             return False
         self._watched = name  # first, since the watch may fire before its request has returned here
@@ -119,6 +104,10 @@ class Election:
     def _ring(self, name: str) -> None:
         if self._watched == name:
             self._watched = None
+        self.wake.set()
+
+    def _session_changed(self) -> None:
+        self._watched = None  # a client that was replaced has taken its watches with it
         self.wake.set()
 
     def _owner(self) -> int:

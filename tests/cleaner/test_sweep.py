@@ -67,6 +67,15 @@ def test_queues_of_any_length_are_removed(observer: Bus, lead: Lead, count: int)
     assert observer.session.children(observer.tree.messages)[0] == []
 
 
+def test_queues_with_the_longest_names_are_removed(observer: Bus, lead: Lead) -> None:
+    """A thousand of their paths are more than one transaction holds."""
+    make_orphan(observer, "g" * 255, "t" * 255, 0)
+    queue = observer.tree.queue("g" * 255, "t" * 255)
+    for _ in range(15):
+        observer.session.multi([Create(f"{queue}/f.1.4.", sequence=True)] * 100)
+    assert [f.entries for f in sweeper(observer).sweep(lead).removed] == [1500]
+
+
 def test_several_queues_of_one_dead_client_go_with_their_subscription(observer: Bus, lead: Lead) -> None:
     """Also where some are small and some are large."""
     for topic, count in (("a", 1), ("b", 0), ("c", 300), ("d", 2)):
@@ -237,6 +246,26 @@ def test_a_subscriber_that_comes_back_too_late_gets_a_new_queue_and_a_gap(
         assert [info.subscription for info in observer.subscriptions("users")] == [subscription.id]
 
 
+def test_a_subscriber_that_moves_to_a_new_queue_with_a_lost_reply_reads_that_one(
+    observer: Bus, zookeeper: Server, zookeeper_root: str, eventually: Callable[..., None]
+) -> None:
+    """The registration was carried out and its answer lost: the old queue's id is not used again, by anybody."""
+    with Proxy(zookeeper.hosts) as proxy, zkms.connect(proxy.hosts, zookeeper_root, cleaner=False) as bus:
+        gaps: list[Gap] = []
+        subscription = bus.subscribe("users", ack="manual", on_gap=gaps.append)
+        old = subscription.id
+        cut = proxy.cut_reply(op="multi")
+        observer.session.multi([Delete(bus.tree.queue(old, "users"))])
+        assert cut.wait(10.0)
+        eventually(lambda: subscription.id != old)
+        observer.publish("users", "after")
+        message = subscription.get(10.0)
+        assert message is not None
+        assert message.data == "after"
+        assert len(gaps) == 1
+        assert [info.subscription for info in observer.subscriptions("users")] == [subscription.id]
+
+
 def expire_elsewhere(bus: Bus, hosts: str) -> None:
     """Expire the session of a bus that cannot reach ZooKeeper itself."""
     assert bus.session.client_id is not None
@@ -342,6 +371,28 @@ def test_producers_go_when_their_client_is_gone_and_they_were_silent_for_long(
     old = sweeper(observer, wall_clock=lambda: time.time() + 4000)
     assert kinds(old.sweep(lead).removed) == [("producer", "ghost")]
     assert sorted(observer.session.children(observer.tree.producers)[0]) == sorted(["orders", publisher.client_id])
+
+
+@pytest.mark.parametrize("sign", ["connects", "publishes"])
+def test_a_producer_that_shows_a_sign_of_life_at_the_last_moment_stays(
+    observer: Bus, lead: Lead, monkeypatch: pytest.MonkeyPatch, sign: str
+) -> None:
+    """Between finding and removing its client comes back, or has written: the numbers are kept."""
+    path = observer.tree.producer("ghost")
+    observer.session.multi([Create(path, encode(ProducerState("ghost", 7)))])
+    cleaner = sweeper(observer, wall_clock=lambda: time.time() + 4000)
+    find = cleaner.find
+
+    def then_it_lives() -> list[Finding]:
+        found = find()
+        assert kinds(found) == [("producer", "ghost")]
+        client = Create(observer.tree.client("ghost"), ephemeral=True)
+        observer.session.multi([client if sign == "connects" else SetData(path, encode(ProducerState("ghost", 8)))])
+        return found
+
+    monkeypatch.setattr(cleaner, "find", then_it_lives)
+    assert cleaner.sweep(lead).removed == []
+    assert observer.session.exists(path) is not None
 
 
 def test_what_was_set_aside_stays(observer: Bus, lead: Lead) -> None:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 import kazoo.protocol.connection
@@ -238,6 +238,32 @@ def test_a_read_is_asked_again_and_a_transaction_is_not(open_session: OpenSessio
     assert proxy.requests["multi"] == before + 1
 
 
+def test_a_publish_and_a_receipt_keep_to_their_own_time_out(
+    proxy: Proxy, zookeeper: Server, zookeeper_root: str, eventually: Eventually
+) -> None:
+    """Not to the request time-out, which may be much longer: in a black hole, and when it has been noticed."""
+    with zkms.connect(zookeeper.hosts, root=zookeeper_root, cleaner=False) as other:
+        other.subscribe("topic", ack="manual")
+        bus = zkms.connect(proxy.hosts, root=zookeeper_root, cleaner=False, session_timeout=4.0, request_timeout=60.0)
+        with bus:
+            receipt = bus.publish("topic", b"before")
+            proxy.black_hole()
+            for state in (State.CONNECTED, State.SUSPENDED):
+                eventually(lambda state=state: bus.session.state is state)
+                began = time.monotonic()
+                with pytest.raises(ConnectionLost):
+                    bus.publish("topic", b"late", timeout=0.5)
+                assert time.monotonic() - began < 2.0
+                began = time.monotonic()
+                with suppress(ConnectionLost):
+                    receipt.wait(0.5)
+                assert time.monotonic() - began < 3.0
+                assert receipt.pending
+            proxy.heal()
+            bus.publish("topic", b"after")
+            assert receipt.wait(0).pending
+
+
 # -- black holes -----------------------------------------------------------------------------------------------------
 
 
@@ -286,15 +312,34 @@ def test_closing_is_bounded_in_a_black_hole(open_session: OpenSession, proxy: Pr
 
 def test_closing_a_bus_with_subscriptions_is_bounded_in_a_black_hole(proxy: Proxy, zookeeper_root: str) -> None:
     """However many subscriptions there are, the lost connection is paid for once."""
-    bus = zkms.connect(proxy.hosts, root=zookeeper_root, session_timeout=6.0)
+    bus = zkms.connect(proxy.hosts, root=zookeeper_root, session_timeout=4.0, request_timeout=4.0)
     for i in range(5):
         bus.subscribe(f"topic-{i}", lambda _message: None)
     bus.publish("topic-1", b"data")
     proxy.black_hole()
     began = time.monotonic()
     bus.close(timeout=1.0)
-    assert time.monotonic() - began < 20.0
+    assert time.monotonic() - began < 4.0 + 4.0
     assert bus.session.state is State.CLOSED
+
+
+def test_closing_a_bus_that_is_cut_off_takes_its_time_out_once(
+    proxy: Proxy, zookeeper_root: str, eventually: Eventually
+) -> None:
+    """Acks that cannot be sent are waited for by all subscriptions together, not by one after the other."""
+    bus = zkms.connect(proxy.hosts, root=zookeeper_root, session_timeout=4.0)
+    subscriptions = [bus.subscribe(f"topic-{i}") for i in range(5)]
+    for subscription in subscriptions:
+        bus.publish(subscription.topic, b"data")
+    eventually(lambda: all(queue.entries == 1 for queue in bus.queues()))
+    proxy.refuse()
+    proxy.drop()
+    eventually(lambda: bus.session.state is State.SUSPENDED)
+    for subscription in subscriptions:
+        subscription.get(timeout=0)
+    began = time.monotonic()
+    bus.close(timeout=1.0)
+    assert time.monotonic() - began < 5.0
 
 
 # -- a dead kazoo ----------------------------------------------------------------------------------------------------
@@ -324,7 +369,6 @@ def kill_connection_thread(session: Session, path: str, monkeypatch: pytest.Monk
     return error
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_dead_connection_thread_is_replaced_and_its_session_taken_over(
     open_session: OpenSession, root: str, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
@@ -349,7 +393,6 @@ def test_a_dead_connection_thread_is_replaced_and_its_session_taken_over(
     assert states == [State.SUSPENDED, State.CONNECTED]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_connection_thread_may_die_again_and_again(
     open_session: OpenSession,
     root: str,

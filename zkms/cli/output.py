@@ -34,7 +34,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty:
     widths = [max(width(cell) for cell in column) for column in zip(columns, *cells, strict=True)]
     if sys.stdout.isatty():
         _squeeze(widths, shutil.get_terminal_size().columns)
-    numeric = [all(isinstance(row[i], int | float) for row in rows) for i in range(len(columns))]
+    numeric = [all(type(row[i]) in (int, float) for row in rows) for i in range(len(columns))]
     header = "  ".join(_fit(name, w, right) for name, w, right in zip(columns, widths, numeric, strict=True))
     click.echo(click.style(header.rstrip(), bold=True))
     for row in cells:

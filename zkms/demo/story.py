@@ -25,7 +25,7 @@ VICTIM = 1
 SESSION_TIMEOUT = 4.0
 GRACE = 1.0
 INTERVAL = 0.5
-STREAM = 300
+STREAM = 200
 AFTER_KILL = 200
 PATIENCE = 20.0
 """Seconds until something that has to happen counts as not happening."""

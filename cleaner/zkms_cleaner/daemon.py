@@ -1,0 +1,290 @@
+"""zkms-cleaner, also `zkms cleaner`: the cleaner as a process of its own."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+import click
+
+from zkms.bus import Bus, connect
+from zkms.cli.connection import read_auth, read_tls
+from zkms.cli.exit_codes import Exit
+from zkms.cli.failure import Failure, as_failure, interrupt_on_sigterm
+from zkms.config import DEFAULT_HOSTS, Config
+from zkms.errors import ConnectionLost, ZkmsError
+from zkms.version import __version__
+from zkms_cleaner.cleaner import GRACE, INTERVAL, Cleaner
+from zkms_cleaner.notify import notify, watchdog_seconds
+
+log = logging.getLogger("zkms.cleaner")
+CONNECT_TIMEOUT = 5.0
+RETRY = 2.0
+LEVELS = ("debug", "info", "warning", "error")
+
+
+class Daemon:
+    """Connects, cleans and reports until it is told to stop."""
+
+    def __init__(self, options: dict[str, Any], interval: float, grace: float) -> None:
+        self._options = options
+        self._interval = interval
+        self._grace = grace
+        self._cleaner: Cleaner | None = None
+        self._stop = threading.Event()
+        self._status = ""
+
+    @property
+    def leading(self) -> bool:
+        """Whether this one does the work."""
+        return self._cleaner is not None and self._cleaner.leading
+
+    def healthy(self) -> bool:
+        """Whether there is hope: also while ZooKeeper cannot be reached."""
+        return self._cleaner is None or self._cleaner.alive
+
+    def ready(self) -> bool:
+        """Whether it is connected and a candidate."""
+        return self._cleaner is not None and self._cleaner.standing
+
+    def stop(self) -> None:
+        """Come to an end soon; may be called by a signal handler."""
+        self._stop.set()
+
+    def run(self, hooks: dict[str, Any]) -> None:
+        """Work until stop(). A session that is dead for good raises: whoever supervises us starts us again."""
+        bus = self._connect()
+        if bus is None:
+            return
+        with bus:
+            self._cleaner = Cleaner(
+                bus.session, bus.tree, bus.client_id, interval=self._interval, grace=self._grace, **hooks
+            )
+            self._cleaner.start()
+            notify("READY=1")
+            tick = min(1.0, (watchdog_seconds() or 60.0) / 3)
+            while not self._stop.wait(tick):
+                if not self._cleaner.alive:
+                    raise Failure(f"the session is {bus.session.state.value}, for good: start the cleaner again")
+                self._say("leads" if self.leading else "stands for election" if self.ready() else "not connected")
+                notify("WATCHDOG=1")
+            notify("STOPPING=1")
+            log.info("stopping")
+            self._cleaner.close()
+
+    def _connect(self) -> Bus | None:
+        while not self._stop.is_set():
+            try:
+                return connect(**self._options, cleaner=False, connect_timeout=CONNECT_TIMEOUT)
+            except ConnectionLost as error:
+                # A daemon outlives outages, one at its start included.
+                log.warning("%s; trying on", error)
+                notify("READY=1", "WATCHDOG=1")
+                self._say("waiting for ZooKeeper")
+                self._stop.wait(RETRY)
+        notify("STOPPING=1")
+        return None
+
+    def _say(self, status: str) -> None:
+        if status != self._status:
+            notify(f"STATUS={status}")
+        self._status = status
+
+
+def _serve(daemon: Daemon, interval: float, metrics_host: str, metrics_port: int | None) -> None:
+    hooks: dict[str, Any] = {}
+    web = None
+    if metrics_port is not None:
+        try:
+            from zkms_cleaner.metrics import Metrics
+            from zkms_cleaner.web import Web
+        except ModuleNotFoundError as error:
+            raise Failure(f"--metrics-port needs {error.name}: pip install 'zkms[cleaner]'") from error
+        metrics = Metrics(lambda: daemon.leading)
+        hooks = {"swept": metrics.swept, "failed": metrics.failed}
+        try:
+            web = Web(metrics_host, metrics_port, metrics.registry, healthy=daemon.healthy, ready=daemon.ready)
+        except OSError as error:
+            raise Failure(f"cannot listen on {metrics_host}:{metrics_port}: {error.strerror or error}") from error
+        log.info("serving %s/metrics, /healthz and /readyz", web.url)
+    log.info("zkms-cleaner %s: sweeps every %g s when it leads", __version__, interval)
+    try:
+        daemon.run(hooks)
+    finally:
+        if web is not None:
+            web.close()
+    log.info("stopped")
+
+
+_EPILOG = """
+\b
+Examples:
+  zkms-cleaner --hosts zk1:2181,zk2:2181 --metrics-port 9102
+  zkms-cleaner --dry-run                 what would be purged, and why
+  zkms-cleaner --once --grace 0 --json   purge now, for a script
+
+\b
+Credentials come from the environment or a file, never from the command line:
+  ZKMS_AUTH=digest:USER:PASSWORD       or ZKMS_AUTH_FILE=FILE with such a line
+  ZKMS_TLS_CA, ZKMS_TLS_CERT, ZKMS_TLS_KEY   files, each in PEM format
+
+\b
+Exit codes:
+  0    done; for the daemon: told to stop by SIGTERM or SIGINT
+  1    an error, said in one sentence
+  2    wrong usage
+  3    --once, --dry-run: no ZooKeeper answers (the daemon keeps trying)
+  4    --once: another cleaner leads and did not give way in time; nothing was changed
+  130  --once, --dry-run: interrupted
+"""
+
+
+@click.command(
+    "cleaner", epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.option(
+    "--hosts",
+    metavar="HOST:PORT,...",
+    envvar="ZKMS_HOSTS",
+    show_envvar=True,
+    default=DEFAULT_HOSTS,
+    show_default=True,
+    help="ZooKeeper's servers.",
+)
+@click.option(
+    "--root",
+    metavar="PATH",
+    envvar="ZKMS_ROOT",
+    show_envvar=True,
+    default="/zkms",
+    show_default=True,
+    help="Znode that everything is below.",
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    envvar="ZKMS_CLEANER_INTERVAL",
+    show_envvar=True,
+    default=INTERVAL,
+    show_default=True,
+    help="Time between two sweeps of the leader.",
+)
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    envvar="ZKMS_CLEANER_GRACE",
+    show_envvar=True,
+    default=GRACE,
+    show_default=True,
+    help="How long a queue must be seen without its subscriber, who may come back.",
+)
+@click.option("--once", is_flag=True, help="Sweep once, wait --grace out, purge what is orphaned still, and exit.")
+@click.option("--dry-run", is_flag=True, help="Print what would be purged and why, change nothing, and exit.")
+@click.option("--json", "json_", is_flag=True, help="With --once or --dry-run: print one JSON list.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    default=10.0,
+    show_default=True,
+    help="With --once: how long to wait for the lead.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    envvar="ZKMS_CLEANER_METRICS_PORT",
+    show_envvar=True,
+    help="Serve /metrics (Prometheus), /healthz and /readyz here; 0 takes a free port. Needs zkms[cleaner].",
+)
+@click.option(
+    "--metrics-host",
+    envvar="ZKMS_CLEANER_METRICS_HOST",
+    show_envvar=True,
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to serve them on.",
+)
+@click.option(
+    "--session-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    default=10.0,
+    show_default=True,
+    help="After so long without a sign of life from this process another cleaner takes the lead.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS, case_sensitive=False),
+    envvar="ZKMS_CLEANER_LOG_LEVEL",
+    show_envvar=True,
+    help="What to log to stderr.  [default: info; warning with --once and --dry-run]",
+)
+@click.version_option(__version__, prog_name="zkms-cleaner", message="%(prog)s %(version)s")
+def main(
+    hosts: str,
+    root: str,
+    interval: float,
+    grace: float,
+    once: bool,
+    dry_run: bool,
+    json_: bool,
+    timeout: float,
+    metrics_port: int | None,
+    metrics_host: str,
+    session_timeout: float,
+    log_level: str | None,
+) -> None:
+    """Purge what dead subscribers have left behind: their queues with all that waits in them.
+
+    Runs until SIGTERM or Ctrl-C. Any number of cleaners may run: one of them leads, and another takes over when it
+    goes. Every client of zkms takes part in the same election unless it says connect(..., cleaner=False), so a daemon
+    is needed only where clients opt out, or where somebody wants metrics and a log of what was purged.
+
+    A queue is purged when its subscriber's session has ended and it was seen without its subscriber for --grace
+    seconds; messages for the living are never touched.
+    """
+    level = log_level or ("warning" if once or dry_run else "info")
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
+    if log_level is None and (once or dry_run):
+        logging.getLogger("zkms.kazoo").setLevel(logging.CRITICAL)  # our own error will say it, in one sentence
+    if json_ and not (once or dry_run):
+        raise click.UsageError("--json goes with --once or --dry-run; what the daemon does is in its log and metrics")
+    options = {"hosts": hosts, "root": root, "session_timeout": session_timeout}
+    try:
+        if once or dry_run:
+            from zkms_cleaner import oneshot
+
+            interrupt_on_sigterm()
+            config = Config(
+                **options,  # type: ignore[arg-type]
+                auth=tuple(read_auth() or ()),
+                tls=read_tls(),
+                cleaner=False,
+                connect_timeout=CONNECT_TIMEOUT,
+            )
+            if dry_run:
+                oneshot.dry_run(config, grace=grace, json=json_)
+            else:
+                oneshot.once(config, grace=grace, timeout=timeout, json=json_)
+            return
+        daemon = Daemon({**options, "auth": read_auth(), "tls": read_tls()}, interval, grace)
+
+        def on_signal(_number: int, _frame: FrameType | None) -> None:
+            daemon.stop()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, on_signal)
+        _serve(daemon, interval, metrics_host, metrics_port)
+    except KeyboardInterrupt as error:
+        raise Failure("interrupted", Exit.INTERRUPTED) from error
+    except ZkmsError as error:
+        raise as_failure(error) from error
+
+
+if __name__ == "__main__":
+    main()

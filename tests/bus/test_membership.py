@@ -1,0 +1,237 @@
+"""Who gets a message: everybody whose subscribe() returned before publish() was called, without a gap."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from zkms import Bus, NoSubscribers
+from zkms.membership import Members
+from zkms.operations import Check
+from zkms.publisher import Publisher
+
+from .conftest import Connect, Eventually
+from .listener import Listener
+
+
+class Stream:
+    """A publisher that never pauses, and knows which publish() it has begun."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.begun = -1
+        self.ended = -1
+        self._bus = bus
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.begun += 1
+            self._bus.publish("users", self.begun)
+            self.ended = self.begun
+
+    def stop(self) -> None:
+        """Finish the publish under way."""
+        self._stop.set()
+        self._thread.join(60)
+
+
+@pytest.fixture
+def stream(bus: Bus, connect: Connect) -> Iterator[Stream]:
+    """Running, with one subscriber to publish to."""
+    connect().subscribe("users")
+    running = Stream(bus)
+    yield running
+    running.stop()
+
+
+def test_nothing_is_missed_between_subscribing_and_the_first_message(
+    stream: Stream, connect: Connect, eventually: Eventually
+) -> None:
+    """Ten subscribe while a publisher publishes without pause: each gets everything from then on, once, in order."""
+    listeners = [Listener() for _ in range(10)]
+    latest_first = []
+    for listener in listeners:
+        bus = connect()
+        listener.subscribe(bus, "users")
+        latest_first.append(stream.begun + 1)  # the first publish() that begins after subscribe() returned
+    goal = stream.begun + 30
+    eventually(lambda: stream.ended > goal)
+    stream.stop()
+    eventually(lambda: all(listener.data and listener.data[-1] == stream.ended for listener in listeners))
+    for listener, first in zip(listeners, latest_first, strict=True):
+        assert listener.data[0] <= first
+        assert listener.data == list(range(listener.data[0], stream.ended + 1))
+        assert listener.gaps == []
+
+
+def test_nothing_is_missed_when_many_subscribe_at_once(
+    stream: Stream, connect: Connect, eventually: Eventually
+) -> None:
+    """From several threads, with subscribers leaving as well: those who stay miss nothing."""
+    staying = [(connect(), Listener()) for _ in range(6)]
+    leaving = [connect() for _ in range(2)]
+    latest_first: dict[int, int] = {}
+    stop = threading.Event()
+
+    def join(number: int) -> None:
+        bus, listener = staying[number]
+        listener.subscribe(bus, "users")
+        latest_first[number] = stream.begun + 1
+
+    def churn(bus: Bus) -> None:
+        while not stop.is_set():
+            bus.subscribe("users").unsubscribe()
+
+    threads = [threading.Thread(target=join, args=[number]) for number in range(6)]
+    churners = [threading.Thread(target=churn, args=[bus]) for bus in leaving]
+    for thread in (*churners, *threads):
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    stop.set()
+    for thread in churners:
+        thread.join(60)
+    stream.stop()
+    eventually(lambda: all(listener.data and listener.data[-1] == stream.ended for _, listener in staying))
+    for number, (_, listener) in enumerate(staying):
+        assert listener.data[0] <= latest_first[number]
+        assert listener.data == list(range(listener.data[0], stream.ended + 1))
+
+
+def remember(bus: Bus) -> Members:
+    """What the publisher knows of the topic now."""
+    return bus._publisher._membership.get("users")
+
+
+def make_the_watch_late(bus: Bus, known: Members) -> None:
+    """The publisher has not heard yet that somebody came: it still has what it knew, and believes it."""
+    known.stale = False
+    bus._publisher._membership._known["users"] = known
+
+
+def check_a_newcomer_gets_the_next_message(bus: Bus, connect: Connect) -> None:
+    """Fail if a publisher whose watch is late leaves out a subscriber whose subscribe() has returned."""
+    first = connect().subscribe("users")
+    bus.publish("users", 0)
+    known = remember(bus)
+    newcomer = connect().subscribe("users")
+    make_the_watch_late(bus, known)
+    receipt = bus.publish("users", 1)
+    assert [first.get(timeout=5).data for _ in range(2)] == [0, 1]
+    message = newcomer.get(timeout=1)
+    assert message is not None
+    assert message.data == 1
+    assert set(receipt.wait(timeout=5).acked) == {first.id, newcomer.id}
+
+
+def test_a_late_watch_does_not_leave_a_newcomer_out(bus: Bus, connect: Connect) -> None:
+    """The epoch is checked in the transaction itself."""
+    check_a_newcomer_gets_the_next_message(bus, connect)
+
+
+def test_without_the_epoch_check_a_newcomer_would_be_left_out(
+    bus: Bus, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaking the mechanism on purpose: with a check that always holds, the check above fails."""
+    operations = Publisher._operations
+
+    def unchecked(self: Publisher, *args: object) -> list[object]:
+        first, *rest = operations(self, *args)
+        assert isinstance(first, Check)
+        return [Check(first.path, -1), *rest]
+
+    monkeypatch.setattr(Publisher, "_operations", unchecked)
+    with pytest.raises(AssertionError):
+        check_a_newcomer_gets_the_next_message(bus, connect)
+
+
+def check_the_last_subscriber_is_not_overlooked(bus: Bus, connect: Connect) -> None:
+    """Fail if a publisher concludes from a stale view that nobody is there."""
+    connect().subscribe("users").unsubscribe()
+    with pytest.raises(NoSubscribers):
+        bus.publish("users", 0)
+    known = remember(bus)
+    assert known.members == ()
+    sub = connect().subscribe("users")
+    make_the_watch_late(bus, known)
+    bus.publish("users", 1)
+    assert sub.get(timeout=5).data == 1
+
+
+def test_nobody_is_believed_only_after_the_leader_has_confirmed_it(bus: Bus, connect: Connect) -> None:
+    """A stale view of an empty topic does not lead to NoSubscribers."""
+    check_the_last_subscriber_is_not_overlooked(bus, connect)
+
+
+def test_without_that_confirmation_somebody_would_be_overlooked(
+    bus: Bus, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaking the mechanism on purpose."""
+
+    def unconfirmed(self: Publisher, outgoing: object) -> Members:
+        snapshot = self._membership.get(outgoing.topic)
+        outgoing.targets = snapshot.members
+        if not snapshot.members:
+            raise NoSubscribers(outgoing.topic)
+        return snapshot
+
+    monkeypatch.setattr(Publisher, "_resolve", unconfirmed)
+    with pytest.raises(NoSubscribers):
+        check_the_last_subscriber_is_not_overlooked(bus, connect)
+
+
+def test_a_subscriber_that_left_is_not_written_to(bus: Bus, connect: Connect) -> None:
+    """A stale view with one too many: the message goes to those who are there."""
+    staying, leaving = connect().subscribe("users"), connect().subscribe("users")
+    bus.publish("users", 0)
+    known = remember(bus)
+    leaving.unsubscribe()
+    make_the_watch_late(bus, known)
+    receipt = bus.publish("users", 1)
+    assert [staying.get(timeout=5).data for _ in range(2)] == [0, 1]
+    assert receipt.wait(timeout=5).acked == (staying.id,)
+    assert receipt.gone == {}
+
+
+def test_if_everybody_leaves_meanwhile_the_publisher_is_told(bus: Bus, connect: Connect) -> None:
+    """NoSubscribers after a refused transaction too; with if_nobody="drop" it is fine."""
+    for options in ({}, {"if_nobody": "drop"}):
+        sub = connect().subscribe("users")
+        bus.publish("users", 0)
+        known = remember(bus)
+        sub.unsubscribe()
+        make_the_watch_late(bus, known)
+        if options:
+            assert bus.publish("users", 1, **options).wait(timeout=5).acked == ()
+        else:
+            with pytest.raises(NoSubscribers):
+                bus.publish("users", 1)
+
+
+def test_changes_of_membership_do_not_disturb_the_order_of_a_pipeline(
+    bus: Bus, connect: Connect, eventually: Eventually
+) -> None:
+    """Many frames in flight while subscribers come and go: everything once and in order."""
+    listener = Listener()
+    listener.subscribe(connect(), "users")
+    other = connect()
+    stop = threading.Event()
+
+    def churn() -> None:
+        while not stop.is_set():
+            other.subscribe("users").unsubscribe()
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        receipts = bus.publish_many("users", (b"%06d" % number + b"x" * 500 for number in range(8000)))
+    finally:
+        stop.set()
+        thread.join(60)
+    assert len(receipts) == 8000
+    eventually(lambda: len(listener.data) >= 8000)
+    assert [int(data[:6]) for data in listener.data] == list(range(8000))

@@ -1,0 +1,17 @@
+"""Publishes numbered messages without pause until it is killed: publisher.py HOSTS ROOT TOPIC NAME SESSION."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+import zkms
+import zkms.bus
+
+hosts, root, topic, name, session_timeout = sys.argv[1:]
+zkms.bus.MAX_PER_FRAME = 3  # several transactions in flight even for a few messages
+numbers = itertools.count()
+with zkms.connect(hosts, root=root, cleaner=False, client_id=name, session_timeout=float(session_timeout)) as bus:
+    while True:
+        bus.publish(topic, [name, next(numbers)])
+        bus.publish_many(topic, [[name, next(numbers)] for _ in range(30)])
