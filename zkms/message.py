@@ -71,7 +71,8 @@ class Message(msgspec.Struct, array_like=True, gc=False, eq=False):
     given_headers: dict[str, str] | None = None
     given_id: str | None = None
     entry: Any = None
-    index: int = 0
+    index: Any = 0
+    """Ours, not the wire's; of any type, so that what a newer writer sends in their place does no harm."""
 
     @property
     def topic(self) -> str:
@@ -96,7 +97,7 @@ class Message(msgspec.Struct, array_like=True, gc=False, eq=False):
     @property
     def seq(self) -> int:
         """Number of the message among all of its producer's, ascending."""
-        return self._entry.seq + self.index
+        return self._entry.seq + int(self.index)
 
     @property
     def published_at(self) -> float:

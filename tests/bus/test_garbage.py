@@ -10,13 +10,12 @@ from kazoo.client import KazooClient
 
 from zkms import Bus, CannotDecode, NoSubscribers, StoreError, Subscription
 from zkms import frame as frames
-from zkms.frame import Frame, Packed
 from zkms.tree import FULL_MARK, GapRecord, ProducerState, Registration, Tree, encode
 
 from .conftest import Connect, Eventually
 from .listener import Listener
 
-GOOD = frames.encode(Frame("stranger", 1, 0.0, [Packed(1, b"hello")]))
+GOOD = frames.encode("stranger", 1, 0.0, [frames.pack("hello")])
 DAMAGED = GOOD[:-1] + bytes([GOOD[-1] ^ 1])
 DEEP = b"\x95\xa1p\x01\xcb" + b"\0" * 8 + b"\x91\x92\x00\xc4\x01a" + b"\x91" * 50_000 + b"\1"
 
