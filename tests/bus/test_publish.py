@@ -484,16 +484,16 @@ def test_many_messages_travel_together_and_each_has_a_receipt(
     bus: Bus, connect: Connect, raw: KazooClient, tree: Tree
 ) -> None:
     """Packed into few entries; receipts in order, one a message."""
-    sub = connect().subscribe("users", ack="manual", prefetch=10_000)
-    receipts = bus.publish_many("users", range(1000), key=lambda data: f"k{data}", headers={"by": "me"})
-    assert len(receipts) == 1000
-    assert sum(receipt.count for receipt in dict.fromkeys(receipts)) == 1000
+    sub = connect().subscribe("users", ack="manual", prefetch=50_000)
+    receipts = bus.publish_many("users", range(10_000), key=lambda data: f"k{data}", headers={"by": "me"})
+    assert len(receipts) == 10_000
+    assert sum(receipt.count for receipt in dict.fromkeys(receipts)) == 10_000
     assert len(raw.get_children(tree.queue(sub.id, "users"))) <= 8
-    messages = [sub.get(timeout=5) for _ in range(1000)]
-    assert [message.data for message in messages] == list(range(1000))
-    assert [message.key for message in messages] == [f"k{n}" for n in range(1000)]
+    messages = [sub.get(timeout=5) for _ in range(10_000)]
+    assert [message.data for message in messages] == list(range(10_000))
+    assert [message.key for message in messages] == [f"k{n}" for n in range(10_000)]
     assert messages[7].headers == {"by": "me"}
-    assert [message.seq for message in messages] == list(range(receipts[0].seq, receipts[0].seq + 1000))
+    assert [message.seq for message in messages] == list(range(receipts[0].seq, receipts[0].seq + 10_000))
     for message in messages[:-1]:
         message.ack()
     assert receipts[0].wait(timeout=5).acked == (sub.id,)
@@ -510,13 +510,13 @@ def test_nothing_to_publish_is_fine(bus: Bus) -> None:
 def test_a_failure_among_many_says_how_many_were_stored(bus: Bus, connect: Connect) -> None:
     """The error is that of the bad message; its note has the count, and what was stored arrives."""
     sub = connect().subscribe("users", prefetch=10_000)
-    data = [*range(600), object(), *range(600)]
+    data = [*range(6000), object(), *range(6000)]
     with pytest.raises(InvalidMessage) as caught:
         bus.publish_many("users", data)
     (note,) = caught.value.__notes__
     stored = int(note.split()[0])
-    assert "of the 601 messages taken were stored" in note
-    assert 0 < stored <= 600
+    assert "of the 6001 messages taken were stored" in note
+    assert 0 < stored <= 6000
     assert [sub.get(timeout=5).data for _ in range(stored)] == list(range(stored))
     assert sub.get(timeout=0.1) is None
 
