@@ -15,12 +15,13 @@ from typing import Any
 
 from zkms.errors import Closed, ConnectionLost, NodeMissing, NotEmpty, TransactionFailed, ZkmsError
 from zkms.loop import Loop
-from zkms.operations import Delete
+from zkms.operations import MAX_TRANSACTION, Delete, transaction_size
 from zkms.purge import delete_children
 from zkms.session import Session, State, failed_with
 
 log = logging.getLogger("zkms.acks")
 BATCH = 500
+BATCH_BYTES = MAX_TRANSACTION // 2
 
 
 class Acks:
@@ -49,7 +50,11 @@ class Acks:
             self._scheduled = False
             if self._under_way or not self._waiting or self._session.state is not State.CONNECTED:
                 return
-            batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            batch: list[str] = []
+            size = 0
+            while self._waiting and len(batch) < BATCH and size < BATCH_BYTES:
+                batch.append(self._waiting.popleft())
+                size += transaction_size([Delete(batch[-1])])
         self._send(batch)
 
     def drain(self, timeout: float) -> bool:

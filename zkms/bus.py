@@ -115,7 +115,9 @@ class Bus:
         self.session = Session(config)
         self.loop = Loop("zkms-reader")
         self.acks = Acks(self.session, self.loop)
-        self.registrar = Registrar(self.session, self.tree, config.client_id)
+        self.registrar = Registrar(
+            self.session, self.tree, config.client_id, prepare=lambda: ensure_tree(self.session, self.tree)
+        )
         self._membership = Membership(self.session, self.tree)
         self._publisher = Publisher(
             self.session,

@@ -70,6 +70,10 @@ class Reader:
 
     def reconnected(self) -> None:
         """Watches and requests of the old connection are void: begin again at the first entry not fetched."""
+        self._begin_again()
+        self.wake()
+
+    def _begin_again(self) -> None:
         self._round += 1
         self._listing = False
         unread = [*self._in_flight, *self._listed]
@@ -77,7 +81,7 @@ class Reader:
         self._created -= len(unread)
         self._in_flight.clear()
         self._listed.clear()
-        self.wake()
+        self._changed = True
 
     def close(self) -> None:
         """Read no more."""
@@ -144,7 +148,8 @@ class Reader:
         try:
             raw, _ = reply.result()
         except (ConnectionLost, Closed):
-            self._try_later()  # it stays in flight, and is where reconnected() begins again
+            self._begin_again()  # at this entry: the answers behind it, if they come, belong to others
+            self._try_later()
             return
         except NodeMissing:
             entry = self._in_flight.popleft()

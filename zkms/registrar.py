@@ -16,6 +16,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -54,10 +55,12 @@ class Registrable(Protocol):
 class Registrar:
     """Keeps one client's ephemerals in step with its session. Thread-safe."""
 
-    def __init__(self, session: Session, tree: Tree, client_id: str) -> None:
+    def __init__(self, session: Session, tree: Tree, client_id: str, prepare: Callable[[], None]) -> None:
         self._session = session
         self._tree = tree
         self._client_id = client_id
+        self._prepare = prepare
+        """Makes the tree if a ZooKeeper has lost it along with our session."""
         self._started = time.time()
         self._ids = itertools.count(1)
         self._lock = threading.RLock()
@@ -255,6 +258,7 @@ class Registrar:
         with self._lock:
             if generation != self._generation:
                 log.warning("session renewed: registering %d subscriptions again", len(self._subscriptions))
+                self._prepare()
                 self._show_client()
                 for subscription in self._subscriptions:
                     self._register(subscription, EXPIRED)

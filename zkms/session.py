@@ -63,6 +63,8 @@ _kazoo_log.addFilter(_without_contents)
 TICK = 0.25
 GOODBYE = 2.0
 """Seconds that a server has to answer the end of a session."""
+FORGET_AFTER = 3
+"""Reply deadlines, so two session times, without a connection after which no server is too old for us."""
 REVIVE_AFTER = 1.0
 """Seconds between two replacements of a dead kazoo client at the least."""
 
@@ -158,6 +160,9 @@ class Session:
         self._forked = False
         self._failure: ZkmsError | None = None
         self._revived = 0.0
+        self._zxid = 0
+        self._lost: float | None = None
+        """Since when we are not connected."""
         self._tls = config.tls.context() if config.tls else None
         _sessions.add(self)
         self._client, self._handler = self._new_client(None)
@@ -225,6 +230,7 @@ class Session:
 
             It also keeps to itself what session time the server grants: `read_timeout` is 2/3 of it in milliseconds.
             """
+            client.last_zxid = self._seen()
             read_timeout, connect_timeout = connect(*address)
             self._reply_deadline = max(1.0, read_timeout / 1000)
             self._on_connected(client)
@@ -250,6 +256,18 @@ class Session:
             handler.drop()
             stopping.join(GOODBYE)  # what then still hangs is resolving or connecting, and ends with that
 
+    def _seen(self) -> int:
+        """The newest transaction that we know of; a server that lags behind it does not accept us.
+
+        kazoo forgets it with its session, and the next server could show us entries that we acked as still there, or
+        one that we published as gone. But after a long absence we forget it too: a ZooKeeper that has lost its data
+        would refuse us for ever.
+        """
+        away = 0.0 if self._lost is None else time.monotonic() - self._lost
+        if away > FORGET_AFTER * self._reply_deadline:
+            self._zxid = 0
+        return self._zxid
+
     # Both on kazoo's connection thread: note it, tell the listeners, never block.
 
     def _on_connected(self, client: KazooClient) -> None:
@@ -259,6 +277,7 @@ class Session:
             previous, self.client_id = self.client_id, client.client_id
             if previous is None or self.client_id is None or previous[0] != self.client_id[0]:
                 self.generation += 1
+            self._lost = None
             self._change(State.CONNECTED)
         self._tell()
 
@@ -266,6 +285,8 @@ class Session:
         with self._changed:
             if state == KazooState.CONNECTED or client is not self._client or self.state is State.CLOSED:
                 return
+            self._zxid = max(self._zxid, client.last_zxid)
+            self._lost = self._lost or time.monotonic()
             # kazoo takes a connection that breaks while SASL is spoken for a refusal: once accepted, we do not.
             refused = client.client_state == KeeperState.AUTH_FAILED and self.generation == 0
             self._change(State.REFUSED if refused else State.SUSPENDED)

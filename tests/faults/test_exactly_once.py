@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -366,6 +367,57 @@ def test_receiving_survives_the_loss_of_any_of_its_requests(connect: Connect, pr
         exchange(f"{side}({n})")
         proxy.heal()  # not all exchanges take as many: events fall together
     assert listener.gaps == []
+
+
+def test_a_request_that_fails_alone_does_not_shift_the_answers_behind_it(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    """A throttled server refuses one request and answers the next ones, on the same connection."""
+    publisher, bus = connect(), connect()
+    with bus.subscribe("blocker") as blocker:
+        publisher.publish("blocker", "warm up")
+        assert blocker.get(timeout=5) is not None
+    get_async = bus.session.get_async
+    asked: list[str] = []
+
+    def throttled(path: str, *args: Any) -> Future[Any]:
+        asked.append(path)
+        if len(asked) != 3:
+            return get_async(path, *args)
+        refused: Future[Any] = Future()
+        refused.set_exception(zkms.ConnectionLost("throttled", path=path))
+        return refused
+
+    listener = Listener(bus, TOPIC)
+    bus.loop.post(lambda: published.wait(10))  # so that all entries are read from one listing
+    published = threading.Event()
+    monkeypatch.setattr(bus.session, "get_async", throttled)
+    for i in range(10):
+        publisher.publish(TOPIC, i)
+    published.set()
+    assert listener.await_last(9) == list(range(10))
+    eventually(lambda: [queue.entries for queue in publisher.queues()] == [0])
+    assert len(asked) > 10
+    assert listener.gaps == []
+
+
+def test_acks_under_the_longest_names_fit_into_their_transactions(
+    connect: Connect, zookeeper_root: str, eventually: Eventually
+) -> None:
+    """Hundreds of paths of a thousand bytes each are more than one transaction takes."""
+    root = f"{zookeeper_root}/{'r' * 250}/{'r' * 250}/{'r' * 250}"
+    bus = connect(root=root, client_id="c" * 200)
+    topic = "t" * 250
+    subscription = bus.subscribe(topic, ack="manual", prefetch=2000)
+    for i in range(500):
+        bus.publish(topic, i)
+    messages = [subscription.get(timeout=10) for _ in range(500)]
+    hold = threading.Event()
+    bus.loop.post(lambda: hold.wait(10))  # so that all of them wait together
+    for message in messages:
+        message.ack()
+    hold.set()
+    eventually(lambda: [queue.entries for queue in bus.queues()] == [0])
 
 
 def test_acks_of_many_entries_survive_the_loss_of_their_transactions(

@@ -5,16 +5,20 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import shutil
 import socket
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import kazoo.protocol.connection
 import pytest
+from kazoo.client import KazooClient
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import Connect
 
 import zkms
 from zkms.config import Config
@@ -171,6 +175,56 @@ def test_a_reconnect_keeps_the_generation_and_an_expiry_raises_it(
     expire(bus)
     eventually(lambda: bus.session.generation == 2)
     bus.session.get("/")
+
+
+def test_a_new_session_does_not_go_back_in_time(
+    open_session: OpenSession, proxy: Proxy, root: str, zookeeper: Server, eventually: Eventually
+) -> None:
+    """kazoo forgets with its session how far it had seen: a server that lags behind would be welcome to it."""
+    session = open_session(proxy.hosts)
+    session.multi([SetData(root, b"seen")])
+    seen = session._client.last_zxid
+    asked: list[int] = []
+    invoke = ConnectionHandler._invoke
+
+    def note(handler: Any, timeout: float, request: Any, *args: Any) -> Any:
+        if isinstance(request, Connect):
+            asked.append(request.last_zxid_seen)
+        return invoke(handler, timeout, request, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConnectionHandler, "_invoke", note)
+        proxy.refuse()
+        proxy.drop()
+        eventually(lambda: session.state is State.SUSPENDED)
+        thief = KazooClient(zookeeper.hosts, client_id=session.client_id)
+        thief.start()
+        thief.stop()
+        thief.close()
+        asked.clear()
+        proxy.accept()
+        eventually(lambda: session.generation == 2)
+    assert len(asked) == 2, "the old session is asked for, and then a new one"
+    assert min(asked) >= seen
+
+
+def test_a_zookeeper_that_has_lost_its_data_is_accepted_after_a_while(eventually: Eventually) -> None:
+    """It knows less than we have seen, and would refuse us for ever; the tree is made again, and a gap announced."""
+    gaps: list[str] = []
+    with EmbeddedZooKeeper() as zookeeper, zkms.connect(zookeeper.hosts, session_timeout=1.5) as bus:
+        subscription = bus.subscribe("topic", on_gap=lambda gap: gaps.append(gap.reason))
+        for i in range(20):
+            bus.publish("topic", i)
+        zookeeper.kill(0)
+        shutil.rmtree(zookeeper.data / "node-1" / "version-2")
+        zookeeper.restart(0)
+        eventually(lambda: bus.session.generation == 2 and bus.session.state is State.CONNECTED)
+        eventually(lambda: bus.subscriptions("topic"))
+        bus.publish("topic", "after")
+        while (message := subscription.get(timeout=10)) is not None and message.data != "after":
+            assert gaps == []
+        assert message is not None
+        assert gaps != []
 
 
 # -- requests while cut off ------------------------------------------------------------------------------------------
