@@ -266,6 +266,8 @@ class Publisher:
         if outgoing.shared and entries:
             queues = tuple(self._tree.queue(name, outgoing.topic) for name in entries)
             self._producer.bodies.add(outgoing.seq, len(outgoing.raw), queues)
+            with self._state:
+                self._state.notify_all()
         if outgoing.future.set_running_or_notify_cancel():
             outgoing.future.set_result(self._receipt(outgoing, entries, zxid))
 
@@ -301,8 +303,10 @@ class Publisher:
         bodies = self._producer.bodies
         while True:
             with self._state:
-                idle = IDLE_SWEEP if bodies.kept else None  # what a burst has left behind is freed a little later
-                self._state.wait_for(lambda: self._closed or self._wanted or bodies.due, idle)
+                if bodies.kept:  # what a burst has left behind is freed a little later
+                    self._state.wait_for(lambda: self._closed or self._wanted or bodies.due, IDLE_SWEEP)
+                else:
+                    self._state.wait_for(lambda: self._closed or self._wanted or bodies.kept)
                 if self._closed:
                     break
                 recover, self._wanted = self._wanted, False

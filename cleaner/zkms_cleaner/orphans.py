@@ -1,7 +1,8 @@
 """What nobody owns any more, found with few requests: one a subscription, one a topic, one for each orphan.
 
 Queues are listed before registrations. A subscriber makes both in one transaction, so whoever has a queue in the first
-listing and no registration in the second has none. No queue is ever listed: ZooKeeper counts the entries.
+listing and no registration in the second has none. ZooKeeper counts the entries, so no queue is listed, but where a
+dead producer has left bodies: those were listed first, so one that no queue names then has no name left in the tree.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
+from zkms.bodies import all_queues, names_in
 from zkms.discovery import Discovery
 from zkms.errors import ConnectionLost, NodeMissing, StoreError
 from zkms.session import Session
@@ -31,7 +33,7 @@ class Finding(msgspec.Struct, frozen=True):
     """Something that a sweep removes, or would remove."""
 
     kind: str
-    """queue, empty, flag or producer"""
+    """queue, empty, flag, body or producer"""
     path: str
     reason: str
     entries: int = 0
@@ -91,6 +93,7 @@ class Orphans:
             *self._queues(orphaned, topics, siblings, clients),
             *empty,
             *self._flags(topics, set(orphaned)),
+            *self._bodies(clients),
             *self._producers(clients),
         ]
 
@@ -138,15 +141,34 @@ class Orphans:
             and (owner, topic) not in orphaned
         ]
 
+    def _bodies(self, clients: set[str]) -> list[Finding]:
+        """Bodies that no queue names, of producers who are not there to free them; and places without bodies."""
+        tree, session = self._tree, self._session
+        absent = [name for name in self._names(tree.bodies) if name not in clients]
+        states = self._ask(absent, lambda name: session.get_async(tree.producer(name)))
+        absent = [name for name in absent if name not in states or _owner(states[name][0]) not in clients]
+        kept = self._ask(absent, lambda name: session.children_async(tree.bodies_of(name)))
+        found = [
+            Finding("empty", tree.bodies_of(name), "has no bodies, and its producer is gone")
+            for name, (numbers, _) in kept.items()
+            if not numbers and name not in states
+        ]
+        if any(numbers for numbers, _ in kept.values()):
+            named = names_in(session, all_queues(session, tree))
+            found += [
+                Finding("body", f"{tree.bodies_of(name)}/{number}", "no queue needs it, and its producer is gone")
+                for name, (numbers, _) in kept.items()
+                for number in sorted(numbers)
+                if not (number.isascii() and number.isdigit() and (name, int(number)) in named)
+            ]
+        return found
+
     def _producers(self, clients: set[str]) -> list[Finding]:
         found = []
         names = [name for name in self._names(self._tree.producers) if name not in clients]
         now = self._wall_clock()
         for name, (data, stat) in self._ask(names, lambda n: self._session.get_async(self._tree.producer(n))).items():
-            try:
-                owner = decode(data, ProducerState).owner
-            except msgspec.MsgspecError:
-                continue  # not ours to judge
+            owner = _owner(data)
             idle = now - stat.mtime / 1000
             # A named producer keeps its numbers across restarts: only nodes named after their client are collected.
             if owner == name and idle >= self._producer_idle:
@@ -173,3 +195,10 @@ class Orphans:
                 unreadable.add(thing)
 
         return self._discovery.ask(things, ask, failed)
+
+
+def _owner(data: bytes) -> str:
+    try:
+        return decode(data, ProducerState).owner
+    except msgspec.MsgspecError:
+        return ""
