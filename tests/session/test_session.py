@@ -399,11 +399,6 @@ def test_closing_a_bus_that_is_cut_off_takes_its_time_out_once(
 # -- a dead kazoo ----------------------------------------------------------------------------------------------------
 
 
-def grown(before: tuple[int, int], after: tuple[int, int]) -> int:
-    """By how many threads or descriptors; kazoo opens one for each wait, so that the count may also have shrunk."""
-    return max(after[0] - before[0], after[1] - before[1])
-
-
 @contextmanager
 def unknown_error_codes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let kazoo know no error code, so that the next error from the server kills its connection thread."""
@@ -465,7 +460,7 @@ def test_a_connection_thread_may_die_again_and_again(
     for _ in range(3):
         kill_connection_thread(session, root, monkeypatch)
         assert session.get(root)[0] == b""
-    eventually(lambda: grown(before, left_behind()) <= 0, timeout=5)
+    eventually(lambda: left_behind() == before)
 
 
 # -- watches ---------------------------------------------------------------------------------------------------------
@@ -623,7 +618,7 @@ def test_fifty_buses_leave_no_thread_and_no_socket(
     before = left_behind()
     for _ in range(50):
         use()
-    eventually(lambda: grown(before, left_behind()) <= 0, timeout=5)
+    eventually(lambda: left_behind() == before)
 
 
 def test_closing_from_several_threads_is_harmless(zookeeper: Server, zookeeper_root: str) -> None:
