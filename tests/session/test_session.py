@@ -618,7 +618,7 @@ def test_fifty_buses_leave_no_thread_and_no_socket(
     before = left_behind()
     for _ in range(50):
         use()
-    eventually(lambda: left_behind() == before, timeout=5)
+    eventually(lambda: left_behind() == before)
 
 
 def test_closing_from_several_threads_is_harmless(zookeeper: Server, zookeeper_root: str) -> None:
