@@ -25,7 +25,6 @@ from zkms.purge import delete_queue
 from zkms.session import State
 from zkms.testing import Proxy, expire
 from zkms.testing.server import Server
-from zkms.tree import ProducerState, encode
 
 Audience = Callable[..., list[Listener]]
 Eventually = Callable[..., None]
@@ -513,7 +512,7 @@ def test_without_the_producers_number_the_same_stream_holds_duplicates(
     """A mutation: who sends again without a fence stores twice what was carried out, and the check above sees it."""
 
     def advance(producer: Producer, last: int) -> SetData:
-        return SetData(producer._path, encode(ProducerState(producer._client_id, last)))
+        return SetData(producer._path, producer._state(last))
 
     fence = Producer.fence
     monkeypatch.setattr(Producer, "advance", advance)
