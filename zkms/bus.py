@@ -23,7 +23,7 @@ import msgspec
 from zkms import frame as frames
 from zkms.acks import Acks
 from zkms.codec import Codec, check_codec, encode_with
-from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, parse_auth
+from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, check_acl, check_seconds, parse_auth
 from zkms.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionInfo, TopicInfo
 from zkms.errors import (
     AlreadySubscribed,
@@ -93,7 +93,7 @@ def connect(
         auth=pairs,
         sasl=sasl,
         tls=tls,
-        acl=None if acl is None else tuple(acl),
+        acl=check_acl(acl),
         codec=codec,
         session_timeout=session_timeout,
         connect_timeout=connect_timeout,
@@ -158,6 +158,7 @@ class Bus:
         removed), the cleaner's candidacy, the session with its ephemerals, the reader loop. What is in hand has
         `timeout` seconds altogether; a ZooKeeper that does not answer may take its request time-out besides.
         """
+        timeout = check_seconds("timeout", timeout)
         if self._closed:
             return
         self._closed = True
@@ -222,7 +223,7 @@ class Bus:
         whose `outcome_unknown` says whether it may have been stored all the same.
         """
         packed = self._pack(topic, data, key, headers, id, codec)
-        deadline = time.monotonic() + (self.config.request_timeout if timeout is None else timeout)
+        deadline = time.monotonic() + self._allowed(timeout)
         return _result(self._send(topic, [packed], to_self, if_nobody, deadline), deadline)
 
     def publish_many(
@@ -242,7 +243,7 @@ class Bus:
         Messages that travelled together share a receipt. `key` computes a message's key from its data. `timeout` is for
         each frame. If one fails, no more are sent; the error says in its notes how many were stored.
         """
-        allowed = self.config.request_timeout if timeout is None else timeout
+        allowed = self._allowed(timeout)
         futures: list[Future[Receipt]] = []
         frame: list[Packed] = []
         size = 0
@@ -276,6 +277,9 @@ class Bus:
             error.add_note(f"{total(futures)} of the {given} messages taken were stored")
             raise
         return [receipt for receipt in receipts for _ in range(receipt.count)]
+
+    def _allowed(self, timeout: float | None) -> float:
+        return self.config.request_timeout if timeout is None else check_seconds("timeout", timeout)
 
     def _frame_budget(self, topic: str) -> tuple[int, int]:
         """Bytes and messages for one frame: half of what fits, so that there is room for the names in the queues."""
@@ -341,8 +345,9 @@ class Bus:
         """
         self._check_open()
         check_topic(topic)
-        if handler is not None and not callable(handler):
-            raise InvalidArgument(f"handler must be callable, not {handler!r:.60}")
+        for what, callback in (("handler", handler), ("on_gap", on_gap), ("on_error", on_error)):
+            if callback is not None and not callable(callback):
+                raise InvalidArgument(f"{what} must be callable, not {callback!r:.60}")
         if ack not in ("auto", "manual"):
             raise InvalidArgument(f"ack is 'auto' or 'manual', not {ack!r}")
         for what, value in (("limit", limit), ("prefetch", prefetch)):

@@ -222,6 +222,7 @@ class Registrar:
     def _show_client(self) -> None:
         path = self._tree.client(self._client_id)
         state = encode(ClientState(socket.gethostname(), os.getpid(), __version__, self._started))
+        deadline = time.monotonic() + self._session.config.request_timeout
         while True:
             stat = self._session.exists(path)
             if stat is not None and stat.ephemeralOwner == self._session_id():
@@ -235,7 +236,7 @@ class Registrar:
                 if not isinstance(error.cause, (NodeMissing, NodeExists)):
                     raise error.cause from error
             except ConnectionLost as error:
-                if not error.outcome_unknown:
+                if not error.outcome_unknown or time.monotonic() >= deadline:
                     raise
 
     # -- after an expiry -----------------------------------------------------------------------------------------

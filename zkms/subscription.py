@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from zkms.codec import Codec
+from zkms.config import check_seconds
 from zkms.errors import (
     CannotDecode,
     ConnectionLost,
@@ -100,7 +101,7 @@ class Subscription:
 
         A handler that is still busy after `timeout` seconds is left behind.
         """
-        if self._stop(timeout):
+        if self._stop(check_seconds("timeout", timeout)):
             self._bus.unsubscribed(self)
 
     close = unsubscribe
@@ -170,8 +171,10 @@ class Subscription:
 
     def fetch(self, count: int, timeout: float | None = None) -> list[Message]:
         """Up to `count` messages: waits for the first as get() does, and takes what is there besides."""
-        if count < 1:
-            raise InvalidArgument(f"fetch: count must be at least 1, not {count}")
+        if not isinstance(count, int) or count < 1:
+            raise InvalidArgument(f"fetch: count must be a whole number of at least 1, not {count!r:.60}")
+        if timeout is not None:
+            timeout = check_seconds("timeout", timeout)
         self._check_pull()
         messages, entries = self._take(count, timeout)
         if not self._manual:

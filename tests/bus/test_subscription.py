@@ -503,3 +503,21 @@ def test_a_process_that_comes_back_under_its_name_starts_afresh(connect: Connect
     bus.publish("users", "for the new one")
     assert sub.get(timeout=5).data == "for the new one"
     assert sub.get(timeout=0.1) is None
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), "1", True], ids=str)
+def test_a_timeout_that_is_no_number_is_refused_at_once(bus: Bus, timeout: Any) -> None:
+    """NaN compares with nothing: whoever waits for such a deadline waits for ever."""
+    sub = bus.subscribe("users")
+    receipt = bus.publish("users", 1)
+    for call in (
+        lambda: bus.publish("users", 2, timeout=timeout),
+        lambda: bus.publish_many("users", [2], timeout=timeout),
+        lambda: sub.get(timeout=timeout),
+        lambda: receipt.wait(timeout),
+        lambda: sub.unsubscribe(timeout),
+        lambda: bus.close(timeout),
+    ):
+        with pytest.raises(InvalidArgument, match="timeout must be a number of seconds"):
+            call()
+    assert sub.get(timeout=float("inf")).data == 1
