@@ -247,7 +247,7 @@ class Bus:
         futures: list[Future[Receipt]] = []
         frame: list[Packed] = []
         size = 0
-        given = 0
+        given = checked = 0
         deadline = time.monotonic() + allowed
         try:
             largest, most = self._frame_budget(topic)
@@ -260,8 +260,9 @@ class Bus:
                     futures.append(self._send(topic, frame, to_self, if_nobody, deadline))
                     frame, size = [], 0
                     largest, most = self._frame_budget(topic)
-                    if futures[0].done():
-                        futures[0].result()
+                    while checked < len(futures) and futures[checked].done():
+                        futures[checked].result()
+                        checked += 1
                 frame.append(packed)
                 size += added
             if frame:
