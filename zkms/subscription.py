@@ -271,6 +271,8 @@ class Subscription:
             if fetched.entry.foreign:
                 raise CannotDecode("not a name that zkms gives")
             if fetched.entry.body is not None and not fetched.raw:
+                if self._is_gone(fetched.path):
+                    return None  # removed together: that was announced as a gap
                 raise CannotDecode("the body it points to is missing")
             if fetched.entry.gap:
                 self._reach_gap(fetched.path, decode(fetched.raw, GapRecord))
@@ -279,6 +281,12 @@ class Subscription:
         except (CannotDecode, msgspec.MsgspecError) as error:
             self._set_aside(fetched, error)
             return None
+
+    def _is_gone(self, path: str) -> bool:
+        try:
+            return self._bus.session.exists(path) is None
+        except ZkmsError:
+            return False
 
     def _skip(self, entry: Handover, problem: Undecodable) -> None:
         """A message that cannot be decoded: reported when it is its turn, and done with."""
