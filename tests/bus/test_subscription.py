@@ -298,6 +298,26 @@ def test_type_decodes_and_what_does_not_fit_is_reported(bus: Bus, connect: Conne
     assert sub.id
 
 
+class Fussy(msgspec.Struct):
+    """A type whose own code may raise anything."""
+
+    id: int
+
+    def __post_init__(self) -> None:
+        if self.id == 1:
+            raise KeyError("not this one")
+
+
+def test_a_type_that_raises_is_reported_and_blocks_nothing(bus: Bus, eventually: Eventually) -> None:
+    """Whatever its code raises is the message's fault, not the delivery's end."""
+    listener = Listener()
+    listener.subscribe(bus, "users", type=Fussy)
+    bus.publish_many("users", [{"id": 0}, {"id": 1}, {"id": 2}])
+    eventually(lambda: len(listener.events) == 3)
+    assert [user.id for user in listener.data] == [0, 2]
+    assert isinstance(listener.events[1], CannotDecode)
+
+
 class Zipped:
     """A serialiser of the user's own."""
 
