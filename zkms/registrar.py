@@ -98,7 +98,12 @@ class Registrar:
     def subscribe(self, subscription: Registrable) -> None:
         """Register; when this returns, every publish that begins reaches the queue."""
         with self._lock:
-            self._register(subscription, None)
+            try:
+                self._register(subscription, None)
+            except ConnectionLost:  # it may have been carried out all the same
+                self._leaving.append((subscription.topic, self._moving.pop(subscription, subscription.id)))
+                self._wake.set()
+                raise
             self._subscriptions.append(subscription)
 
     def unsubscribe(self, subscription: Registrable) -> None:
