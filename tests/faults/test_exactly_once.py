@@ -282,6 +282,28 @@ def test_a_subscribe_survives_the_loss_of_any_of_its_requests(
         subscribe()
 
 
+def test_a_subscribe_that_raised_leaves_no_registration_behind(
+    connect: Connect, proxy: Proxy, eventually: Eventually
+) -> None:
+    """It was carried out after all: publishers would fill a queue that nobody reads, for as long as the bus lives."""
+    publisher = connect()
+    bus = connect(through=proxy, request_timeout=1.0, session_timeout=20.0)
+    bus.subscribe(TOPIC).unsubscribe()  # so that the topic is there, and one transaction is all it takes
+    cut = proxy.cut_reply(op="multi")
+    threading.Thread(target=lambda: cut.wait(10) and proxy.refuse()).start()
+    proxy.delay(0.05)  # the client must not be back before the door is closed
+    with pytest.raises(zkms.ConnectionLost):
+        bus.subscribe(TOPIC)
+    assert len(publisher.subscriptions(TOPIC)) == 1
+    proxy.heal()
+    eventually(lambda: not publisher.subscriptions(TOPIC), what="the end of the registration")
+    eventually(lambda: not publisher.queues())
+    assert bus.session.generation == 1
+    with bus.subscribe(TOPIC) as subscription:
+        publisher.publish(TOPIC, "again")
+        assert subscription.get(timeout=5).data == "again"
+
+
 def test_an_unsubscribe_survives_the_loss_of_any_of_its_requests(connect: Connect, proxy: Proxy) -> None:
     """When it returns, nobody is registered and nothing of the queue is left; messages in it are no obstacle."""
     publisher, bus = connect(), connect(through=proxy)
