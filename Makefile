@@ -20,8 +20,9 @@ help:  ## say what there is
 demo: $(VENV)/demo.stamp
 	$(BIN)/zkms demo $(ARGS)
 
+# Three at a time, as most tests wait for something: a session to expire, a node to come back.
 test: $(VENV)/dev.stamp
-	$(BIN)/pytest --zookeeper=both $(ARGS)
+	$(BIN)/pytest --zookeeper=both --numprocesses 3 --dist loadfile $(ARGS)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff check

@@ -34,9 +34,9 @@ class Batch:
         self.future: Future[Receipt] = Future()
         self.future.set_running_or_notify_cancel()  # one who has waited long enough must not cancel it for the others
 
-    def take(self, packed: Packed, deadline: float) -> int | None:
+    def take(self, packed: Packed, most: int, deadline: float) -> int | None:
         """The message's place in the batch, or None if there is no room."""
-        if len(self.packed) >= MAX_MESSAGES or self.size + len(packed.raw) > MAX_BYTES:
+        if len(self.packed) >= min(most, MAX_MESSAGES) or self.size + len(packed.raw) > MAX_BYTES:
             return None
         self.packed.append(packed)
         self.size += len(packed.raw)
@@ -53,15 +53,15 @@ class Batching:
         self._lock = threading.Lock()
 
     def send(
-        self, topic: str, packed: Packed, *, without: str | None, drop: bool, deadline: float
+        self, topic: str, packed: Packed, *, most: int, without: str | None, drop: bool, deadline: float
     ) -> tuple[Future[Receipt], int]:
-        """Send a message, alone or with others: the receipt to come, and the message's place in it."""
+        """Send a message, alone or with `most` others: the receipt to come, and the message's place in it."""
         if len(packed.raw) > MAX_BYTES:
             return self._publisher.send(topic, [packed], without=without, drop=drop, deadline=deadline), 0
         key = topic, without, drop, packed.codec
         with self._lock:
             batch = self._open.get(key)
-            if batch is not None and (place := batch.take(packed, deadline)) is not None:
+            if batch is not None and (place := batch.take(packed, most, deadline)) is not None:
                 return batch.future, place
             if batch is None and self._publisher.under_way < UNDER_WAY:
                 mine = None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable
+from functools import partial
 
 from zkms.errors import NodeExists, NodeMissing, TransactionFailed
 from zkms.operations import Create, Delete
@@ -112,12 +113,11 @@ class Bodies:
 
 def names_in(session: Session, queues: Iterable[str]) -> set[tuple[str, int]]:
     """Producer and number of every body that an entry of these queues points to; one pipelined listing a queue."""
-    timeout = session.config.request_timeout
-    session.wait_connected(timeout)
     found: set[tuple[str, int]] = set()
-    for reply in [session.children_async(queue) for queue in queues]:
+    asks = [partial(session.children_async, queue) for queue in queues]
+    for ask, reply in [(ask, ask()) for ask in asks]:
         try:
-            names, _ = reply.result(timeout)
+            names, _ = session.answer(reply, ask)
         except NodeMissing:
             continue  # with the queue, all its names are gone
         found.update(entry.body for entry in map(parse_entry, names) if entry.body is not None)
@@ -126,13 +126,12 @@ def names_in(session: Session, queues: Iterable[str]) -> set[tuple[str, int]]:
 
 def all_queues(session: Session, tree: Tree) -> list[str]:
     """The paths of all queues of the tree."""
-    timeout = session.config.request_timeout
     owners = session.children(tree.messages)[0]
-    replies = [(owner, session.children_async(tree.subscription(owner))) for owner in owners]
+    asks = [partial(session.children_async, tree.subscription(owner)) for owner in owners]
     found = []
-    for owner, reply in replies:
+    for owner, ask, reply in [(owner, ask, ask()) for owner, ask in zip(owners, asks, strict=True)]:
         try:
-            found += [tree.queue(owner, topic) for topic in reply.result(timeout)[0]]
+            found += [tree.queue(owner, topic) for topic in session.answer(reply, ask)[0]]
         except NodeMissing:
             continue
     return found

@@ -24,7 +24,7 @@ from zkms import frame as frames
 from zkms.acks import Acks
 from zkms.batching import Batching
 from zkms.codec import Codec, check_codec, encode_with
-from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, parse_auth
+from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, check_acl, check_seconds, parse_auth
 from zkms.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionInfo, TopicInfo
 from zkms.errors import (
     AlreadySubscribed,
@@ -99,7 +99,7 @@ def connect(
         auth=pairs,
         sasl=sasl,
         tls=tls,
-        acl=None if acl is None else tuple(acl),
+        acl=check_acl(acl),
         codec=codec,
         session_timeout=session_timeout,
         connect_timeout=connect_timeout,
@@ -165,6 +165,7 @@ class Bus:
         removed), the cleaner's candidacy, the session with its ephemerals, the reader loop. What is in hand has
         `timeout` seconds altogether; a ZooKeeper that does not answer may take its request time-out besides.
         """
+        timeout = check_seconds("timeout", timeout)
         if self._closed:
             return
         self._closed = True
@@ -229,10 +230,10 @@ class Bus:
         whose `outcome_unknown` says whether it may have been stored all the same.
         """
         packed = self._pack(topic, data, key, headers, id, codec)
-        deadline = time.monotonic() + (self.config.request_timeout if timeout is None else timeout)
-        future, place = self._batching.send(
-            topic, packed, deadline=deadline, **self._options(topic, to_self, if_nobody)
-        )
+        deadline = time.monotonic() + self._allowed(timeout)
+        options = self._options(topic, to_self, if_nobody)
+        _, most = self._frame_budget(topic)
+        future, place = self._batching.send(topic, packed, most=most, deadline=deadline, **options)
         return _result(future, deadline).at(place)
 
     def publish_many(
@@ -252,11 +253,11 @@ class Bus:
         Messages that travelled together share a receipt. `key` computes a message's key from its data. `timeout` is for
         each frame. If one fails, no more are sent; the error says in its notes how many were stored.
         """
-        allowed = self.config.request_timeout if timeout is None else timeout
+        allowed = self._allowed(timeout)
         futures: list[Future[Receipt]] = []
         frame: list[Packed] = []
         size = 0
-        given = 0
+        given = checked = 0
         deadline = time.monotonic() + allowed
         try:
             largest, most = self._frame_budget(topic)
@@ -269,8 +270,9 @@ class Bus:
                     futures.append(self._send(topic, frame, to_self, if_nobody, deadline))
                     frame, size = [], 0
                     largest, most = self._frame_budget(topic)
-                    if futures[0].done():
-                        futures[0].result()
+                    while checked < len(futures) and futures[checked].done():
+                        futures[checked].result()
+                        checked += 1
                 frame.append(packed)
                 size += added
             if frame:
@@ -286,6 +288,9 @@ class Bus:
             error.add_note(f"{total(futures)} of the {given} messages taken were stored")
             raise
         return [receipt for receipt in receipts for _ in range(receipt.count)]
+
+    def _allowed(self, timeout: float | None) -> float:
+        return self.config.request_timeout if timeout is None else check_seconds("timeout", timeout)
 
     def _frame_budget(self, topic: str) -> tuple[int, int]:
         """Bytes and messages for one frame: half of what fits, so that there is room for the names in the queues."""
@@ -352,8 +357,9 @@ class Bus:
         """
         self._check_open()
         check_topic(topic)
-        if handler is not None and not callable(handler):
-            raise InvalidArgument(f"handler must be callable, not {handler!r:.60}")
+        for what, callback in (("handler", handler), ("on_gap", on_gap), ("on_error", on_error)):
+            if callback is not None and not callable(callback):
+                raise InvalidArgument(f"{what} must be callable, not {callback!r:.60}")
         if ack not in ("auto", "manual"):
             raise InvalidArgument(f"ack is 'auto' or 'manual', not {ack!r}")
         for what, value in (("limit", limit), ("prefetch", prefetch)):

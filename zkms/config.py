@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kazoo.hosts import collect_hosts
-from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from zkms.codec import Codec, check_codec
 from zkms.errors import InvalidArgument
@@ -18,7 +18,27 @@ from zkms.names import check_name, check_root, new_client_id
 from zkms.tree import FULL_MARK
 
 DEFAULT_HOSTS = "127.0.0.1:2181"
+LONGEST_SESSION = 2_000_000.0
+"""Seconds; ZooKeeper is told in milliseconds that fit into 31 bits."""
+FOREVER = 1e9
+"""Seconds that every clock can count; more than that, infinity included, is taken for as much."""
 Auth = tuple[str, str]
+_AUTH = "auth: give ('digest', 'user:password'), zkms.Sasl(...), or a list of them"
+
+
+def check_seconds(what: str, value: object) -> float:
+    """`value` as a number of seconds that can be waited for, else `InvalidArgument`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:  # not a number
+        raise InvalidArgument(f"{what} must be a number of seconds, not {value!r:.60}")
+    return float(min(value, FOREVER))
+
+
+def check_acl(acl: Iterable[Any] | None) -> tuple[Any, ...] | None:
+    """`acl` as a tuple, or `InvalidArgument` if it is not of kazoo's ACL objects: those would kill its connection."""
+    entries = tuple(acl) if isinstance(acl, Iterable) else () if acl is None else (acl,)
+    if not all(isinstance(entry, ACL) for entry in entries) or (acl is not None and not entries):
+        raise InvalidArgument("acl: give a list of kazoo's ACL objects, such as make_digest_acl() makes")
+    return None if acl is None else entries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +129,14 @@ class Config:
         if self.producer is not None:
             check_name("producer", self.producer)
         for what in ("session_timeout", "connect_timeout", "request_timeout"):
-            if not getattr(self, what) > 0:
+            set_(self, what, check_seconds(what, getattr(self, what)))
+            if getattr(self, what) <= 0:
                 raise InvalidArgument(f"{what} must be more than 0 seconds")
+        if self.session_timeout > LONGEST_SESSION:
+            raise InvalidArgument(f"session_timeout must be at most {LONGEST_SESSION:,.0f} seconds")
+        if self.tls is not None and not isinstance(self.tls, Tls):
+            raise InvalidArgument(f"tls: give zkms.Tls(...), not {self.tls!r:.60}")
+        check_acl(self.acl)
         if not isinstance(self.hosts, str) or not self.hosts.strip():
             raise InvalidArgument("hosts: give 'host:port,host:port'")
         try:
@@ -134,6 +160,8 @@ def parse_auth(auth: Auth | Sasl | Iterable[Auth | Sasl] | None) -> tuple[tuple[
         return (), None
     if isinstance(auth, Sasl):
         return (), auth
+    if not isinstance(auth, Iterable):
+        raise InvalidArgument(_AUTH)
     items = [auth] if isinstance(auth, tuple) and len(auth) == 2 and isinstance(auth[0], str) else list(auth)
     pairs: list[Auth] = []
     sasl: Sasl | None = None
@@ -143,5 +171,5 @@ def parse_auth(auth: Auth | Sasl | Iterable[Auth | Sasl] | None) -> tuple[tuple[
         elif isinstance(item, tuple) and len(item) == 2 and all(isinstance(part, str) for part in item):
             pairs.append(item)
         else:
-            raise InvalidArgument("auth: give ('digest', 'user:password'), zkms.Sasl(...), or a list of them")
+            raise InvalidArgument(_AUTH)
     return tuple(pairs), sasl

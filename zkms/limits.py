@@ -4,6 +4,7 @@ ZooKeeper has no condition on child counts, so the limit is kept by budget: havi
 messages, a publisher may add r/4 before it looks again. One publisher alone never exceeds a limit; p of them by at most
 p budgets. A queue without room is flagged: one transaction marks the registration, leaves a gap entry as the queue's
 last, and bumps the epoch, so that every publisher skips the queue until its owner has drained it and cleared the flag.
+Bytes are bounded in the same way: a few large messages must not fill ZooKeeper's memory, nor keep a producer's bodies.
 """
 
 from __future__ import annotations
@@ -13,16 +14,38 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 from zkms.errors import ConnectionLost, NodeExists, NodeMissing, TransactionFailed
 from zkms.membership import MAX_TOPICS, Member
-from zkms.operations import Check, Create, SetData
+from zkms.operations import MAX_TRANSACTION, Check, Create, SetData
 from zkms.session import Session, failed_with
 from zkms.tree import GapRecord, Tree, encode, entry_prefix, parse_entry
 
 log = logging.getLogger("zkms.limits")
 MAX_PER_FRAME = 4096
 """Messages in one entry at the most: lets a count of entries stand in for a count of messages."""
+MAX_QUEUE_BYTES = 64 * 1024 * 1024
+"""Bytes that may wait in one queue; half of what a producer may keep in bodies, so that one slow queue stops nobody."""
+
+
+class Room(NamedTuple):
+    """How much fits into a queue, or is to be put there."""
+
+    messages: int = 0
+    size: int = 0
+
+    def holds(self, need: Room) -> bool:
+        """Whether there is room for it."""
+        return self.messages >= need.messages and self.size >= need.size
+
+    def less(self, used: Room) -> Room:
+        """What is left."""
+        return Room(self.messages - used.messages, self.size - used.size)
+
+    def budget(self, need: Room) -> Room:
+        """What a publisher that has seen this much room may use before it looks again."""
+        return Room(max(need.messages, self.messages // 4), max(need.size, self.size // 4))
 
 
 class Limits:
@@ -31,11 +54,11 @@ class Limits:
     def __init__(self, session: Session, tree: Tree) -> None:
         self._session = session
         self._tree = tree
-        self._budgets: OrderedDict[str, dict[str, int]] = OrderedDict()
+        self._budgets: OrderedDict[str, dict[str, Room]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def admit(self, topic: str, members: Sequence[Member], count: int, deadline: float | None = None) -> bool:
-        """Take `count` messages off the budgets, looking where they are used up; False if a queue had to be flagged."""
+    def admit(self, topic: str, members: Sequence[Member], need: Room, deadline: float | None = None) -> bool:
+        """Take `need` off the budgets, looking where they are used up; False if a queue had to be flagged."""
         with self._lock:
             budgets = self._budgets.setdefault(topic, {})
             self._budgets.move_to_end(topic)
@@ -44,56 +67,59 @@ class Limits:
             names = {member.subscription for member in members}
             for name in budgets.keys() - names:
                 del budgets[name]
-            short = [member for member in members if budgets.get(member.subscription, 0) < count]
+            short = [member for member in members if not budgets.get(member.subscription, Room()).holds(need)]
             if not short:
                 for name in names:
-                    budgets[name] -= count
+                    budgets[name] = budgets[name].less(need)
                 return True
-        return self._look(topic, members, short, count, deadline)
+        return self._look(topic, members, short, need, deadline)
 
     def _look(
-        self, topic: str, members: Sequence[Member], short: list[Member], count: int, deadline: float | None
+        self, topic: str, members: Sequence[Member], short: list[Member], need: Room, deadline: float | None
     ) -> bool:
         room = self._room(topic, short, deadline)
-        overfull = [member for member in short if room[member.subscription] < count]
+        overfull = [member for member in short if not room[member.subscription].holds(need)]
         for member in overfull:
-            self._flag(topic, member, deadline)
+            many = room[member.subscription].messages < need.messages
+            what = f"{member.registration.limit} messages" if many else f"{MAX_QUEUE_BYTES:,} bytes"
+            self._flag(topic, member.subscription, what, deadline)
         with self._lock:
             budgets = self._budgets.setdefault(topic, {})
             for name, free in room.items():
-                budgets[name] = max(count, free // 4) if free >= count else 0
+                budgets[name] = free.budget(need) if free.holds(need) else Room()
             if not overfull:
                 for member in members:
-                    budgets[member.subscription] = budgets.get(member.subscription, 0) - count
+                    budgets[member.subscription] = budgets.get(member.subscription, Room()).less(need)
         return not overfull
 
-    def _room(self, topic: str, members: list[Member], deadline: float | None) -> dict[str, int]:
-        """How many messages fit; counted from the names only where the number of entries does not settle it."""
+    def _room(self, topic: str, members: list[Member], deadline: float | None) -> dict[str, Room]:
+        """How much fits; counted from the names only where the number of entries does not settle it."""
         queues = {member: self._tree.queue(member.subscription, topic) for member in members}
         stats = {member: self._session.exists_async(queue) for member, queue in queues.items()}
         room = {}
         for member, reply in stats.items():
             again = partial(self._session.exists_async, queues[member])
-            stat, limit = self._session.answer(reply, again, deadline=deadline), member.registration.limit
+            stat = self._session.answer(reply, again, deadline=deadline)
+            whole = Room(member.registration.limit, MAX_QUEUE_BYTES)
             if stat is None:  # a queue that is missing is found out by sending, and cannot be flagged
-                room[member.subscription] = max(limit, MAX_PER_FRAME)
+                room[member.subscription] = Room(max(whole.messages, MAX_PER_FRAME), whole.size)
                 continue
-            used = stat.numChildren * MAX_PER_FRAME
-            if used >= limit // 2:
+            used = Room(stat.numChildren * MAX_PER_FRAME, stat.numChildren * MAX_TRANSACTION)
+            if used.messages >= whole.messages // 2 or used.size >= whole.size // 2:
                 used = self._count(queues[member])
-            room[member.subscription] = limit - used
+            room[member.subscription] = whole.less(used)
         return room
 
-    def _count(self, queue: str) -> int:
+    def _count(self, queue: str) -> Room:
         try:
             names, _ = self._session.children(queue)
         except NodeMissing:
-            return 0
-        return sum(parse_entry(name).messages for name in names)
+            return Room()
+        entries = [parse_entry(name) for name in names]
+        return Room(sum(entry.messages for entry in entries), sum(entry.size for entry in entries))
 
-    def _flag(self, topic: str, member: Member, deadline: float | None) -> None:
-        name, limit = member.subscription, member.registration.limit
-        gap = encode(GapRecord(f"more than {limit} messages were waiting", full=True))
+    def _flag(self, topic: str, name: str, what: str, deadline: float | None) -> None:
+        gap = encode(GapRecord(f"more than {what} were waiting", full=True))
         entry = f"{self._tree.queue(name, topic)}/{entry_prefix(0, len(gap), gap=True)}"
         try:
             self._session.multi(
@@ -105,7 +131,7 @@ class Limits:
                 ],
                 deadline=deadline,
             )
-            log.warning("%s of %s has %d messages waiting: skipped until it has caught up", topic, name, limit)
+            log.warning("%s of %s has %s waiting: skipped until it has caught up", topic, name, what)
         except TransactionFailed as error:
             # Flagged by another publisher, or gone: either way the membership has changed.
             if not (failed_with(error, NodeExists) or failed_with(error, NodeMissing)):

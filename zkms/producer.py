@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 import msgspec
 
 from zkms.bodies import Bodies
@@ -25,6 +27,7 @@ class Producer:
         self._session = session
         self._path = tree.producer(name)
         self._client_id = client_id
+        self._claim = secrets.token_hex(4)
         self._version = 0
         self._claimed = False
         self._removed = False
@@ -32,7 +35,7 @@ class Producer:
 
     def advance(self, last: int) -> SetData:
         """The operation that stores `last` as the newest number, if everything sent before was stored."""
-        operation = SetData(self._path, encode(ProducerState(self._client_id, last)), self._version)
+        operation = SetData(self._path, self._state(last), self._version)
         self._version += 1
         return operation
 
@@ -51,7 +54,7 @@ class Producer:
             except NodeMissing:
                 self._removed = self._claimed
                 try:
-                    mine = encode(ProducerState(self._client_id, self.seq))
+                    mine = self._state(self.seq)
                     self._session.multi([Create(self._path, mine), *self._bumps(mine, 0)])
                 except TransactionFailed as error:
                     if failed_with(error, NodeExists):
@@ -63,9 +66,9 @@ class Producer:
                 state = decode(data, ProducerState)
             except msgspec.MsgspecError as error:
                 raise StoreError(f"overwritten by another program: {error}", path=self._path) from error
-            if self._claimed and state.owner != self._client_id:
+            if self._claimed and (state.owner, state.claim) != (self._client_id, self._claim):
                 raise ProducerFenced(self.name, state.owner)
-            mine = encode(ProducerState(self._client_id, state.seq))
+            mine = self._state(state.seq)
             try:
                 self._session.multi(self._bumps(mine, stat.version))
             except TransactionFailed as error:
@@ -75,6 +78,9 @@ class Producer:
             self._version, self._claimed = stat.version + WINDOW, True
             self.seq = max(self.seq, state.seq)
             return self._stored(state.seq)
+
+    def _state(self, seq: int) -> bytes:
+        return encode(ProducerState(self._client_id, seq, self._claim))
 
     def _bumps(self, data: bytes, version: int) -> list[SetData]:
         return [SetData(self._path, data, version + step) for step in range(WINDOW)]

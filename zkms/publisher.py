@@ -37,7 +37,7 @@ from zkms.errors import (
     ZkmsError,
 )
 from zkms.frame import Packed
-from zkms.limits import Limits
+from zkms.limits import Limits, Room
 from zkms.membership import Member, Members, Membership
 from zkms.operations import MAX_TRANSACTION, Check, Create, Operation, transaction_size
 from zkms.producer import WINDOW, Producer
@@ -121,9 +121,10 @@ class Publisher:
         `without` is a subscription that shall not get it. `drop`: nobody there is fine.
         """
         outgoing = Outgoing(topic, packed, without=without, drop=drop, deadline=deadline)
+        need = Room(len(packed), sum(len(message.raw) for message in packed))
         try:
             snapshot = self._resolve(outgoing)
-            while not self._limits.admit(topic, outgoing.targets, len(packed), deadline):
+            while not self._limits.admit(topic, outgoing.targets, need, deadline):
                 self._membership.forget(topic)
                 self._check_deadline(outgoing)
                 snapshot = self._resolve(outgoing)
@@ -339,11 +340,18 @@ class Publisher:
             self._give_up(outgoing, Closed("the bus was closed before ZooKeeper answered"))
 
     def _sweep(self) -> None:
+        """Whatever happens here is no failure of a publish."""
         try:
             freed = self._producer.bodies.sweep()
-        except ConnectionLost as error:
-            log.info("bodies will be freed later: %s", error)
-            self._session.wait_connected(self._session.config.request_timeout)
+        except Exception as error:  # noqa: BLE001 - what is in flight must not be given up for it
+            log.log(
+                logging.INFO if isinstance(error, ConnectionLost) else logging.WARNING,
+                "bodies will be freed later: %s: %s",
+                type(error).__name__,
+                error,
+            )
+            with self._state:
+                self._state.wait_for(lambda: self._closed or self._wanted, IDLE_SWEEP)
             return
         if freed:
             with self._state:

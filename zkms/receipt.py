@@ -16,6 +16,7 @@ from types import MappingProxyType
 import msgspec
 
 from zkms import frame as frames
+from zkms.config import check_seconds
 from zkms.errors import CannotDecode, ConnectionLost, NodeMissing
 from zkms.session import Session, Stat
 from zkms.tree import QueueState, Tree, decode, parse_entry
@@ -90,7 +91,7 @@ class Receipt:
 
     def wait(self, timeout: float | None = None) -> Receipt:
         """Return when nobody is pending any more, or after `timeout` seconds; then look at the properties."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + check_seconds("timeout", timeout)
         with self._lock:
             fired: set[str] = set(self._pending)
             wake = threading.Condition()

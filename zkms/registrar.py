@@ -66,6 +66,8 @@ class Registrar:
         self._lock = threading.RLock()
         self._subscriptions: list[Registrable] = []
         self._repairs: list[Registrable] = []
+        self._leaving: list[tuple[str, str]] = []
+        """Topics and ids of subscriptions that were given up while ZooKeeper did not answer."""
         self._moving: dict[Registrable, str] = {}
         """New ids, until their registration is known to stand."""
         self._generation = 0
@@ -100,19 +102,27 @@ class Registrar:
             self._subscriptions.append(subscription)
 
     def unsubscribe(self, subscription: Registrable) -> None:
-        """Take the registration away, then the queue with all that is in it."""
-        topic = subscription.topic
+        """Take the registration away, then the queue with all that is in it; if ZooKeeper is away, when it is back."""
         with self._lock:
             if subscription in self._subscriptions:
                 self._subscriptions.remove(subscription)
-        queue = self._tree.queue(subscription.id, topic)
+        try:
+            self._leave(subscription.topic, subscription.id)
+        except ConnectionLost:
+            # As long as the session lives, publishers would fill a queue that nobody reads.
+            self._leaving.append((subscription.topic, subscription.id))
+            self._wake.set()
+            raise
+
+    def _leave(self, topic: str, subscription_id: str) -> None:
+        queue = self._tree.queue(subscription_id, topic)
         writes = [
             SetData(queue, encode(QueueState(self._client_id, gone="unsubscribed"))),
             SetData(self._tree.topic(topic), b""),
         ]
         deadline = time.monotonic() + self._session.config.request_timeout
         while True:
-            marks = (self._tree.registration(topic, subscription.id), self._tree.full_flag(topic, subscription.id))
+            marks = (self._tree.registration(topic, subscription_id), self._tree.full_flag(topic, subscription_id))
             operations: list[Operation] = [Delete(path) for path in marks if self._session.exists(path) is not None]
             operations += writes
             try:
@@ -222,6 +232,7 @@ class Registrar:
     def _show_client(self) -> None:
         path = self._tree.client(self._client_id)
         state = encode(ClientState(socket.gethostname(), os.getpid(), __version__, self._started))
+        deadline = time.monotonic() + self._session.config.request_timeout
         while True:
             stat = self._session.exists(path)
             if stat is not None and stat.ephemeralOwner == self._session_id():
@@ -235,7 +246,7 @@ class Registrar:
                 if not isinstance(error.cause, (NodeMissing, NodeExists)):
                     raise error.cause from error
             except ConnectionLost as error:
-                if not error.outcome_unknown:
+                if not error.outcome_unknown or time.monotonic() >= deadline:
                     raise
 
     # -- after an expiry -----------------------------------------------------------------------------------------
@@ -268,3 +279,6 @@ class Registrar:
                 if subscription in self._subscriptions:
                     self._register(subscription, REMOVED)
                 self._repairs.remove(subscription)
+        while self._leaving:
+            self._leave(*self._leaving[0])
+            del self._leaving[0]

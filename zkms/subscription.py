@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from zkms.codec import Codec
+from zkms.config import check_seconds
 from zkms.errors import (
     CannotDecode,
     ConnectionLost,
@@ -100,7 +101,7 @@ class Subscription:
 
         A handler that is still busy after `timeout` seconds is left behind.
         """
-        if self._stop(timeout):
+        if self._stop(check_seconds("timeout", timeout)):
             self._bus.unsubscribed(self)
 
     close = unsubscribe
@@ -170,8 +171,10 @@ class Subscription:
 
     def fetch(self, count: int, timeout: float | None = None) -> list[Message]:
         """Up to `count` messages: waits for the first as get() does, and takes what is there besides."""
-        if count < 1:
-            raise InvalidArgument(f"fetch: count must be at least 1, not {count}")
+        if not isinstance(count, int) or count < 1:
+            raise InvalidArgument(f"fetch: count must be a whole number of at least 1, not {count!r:.60}")
+        if timeout is not None:
+            timeout = check_seconds("timeout", timeout)
         self._check_pull()
         messages, entries = self._take(count, timeout)
         if not self._manual:
@@ -268,6 +271,8 @@ class Subscription:
             if fetched.entry.foreign:
                 raise CannotDecode("not a name that zkms gives")
             if fetched.entry.body is not None and not fetched.raw:
+                if self._is_gone(fetched.path):
+                    return None  # removed together: that was announced as a gap
                 raise CannotDecode("the body it points to is missing")
             if fetched.entry.gap:
                 self._reach_gap(fetched.path, decode(fetched.raw, GapRecord))
@@ -276,6 +281,12 @@ class Subscription:
         except (CannotDecode, msgspec.MsgspecError) as error:
             self._set_aside(fetched, error)
             return None
+
+    def _is_gone(self, path: str) -> bool:
+        try:
+            return self._bus.session.exists(path) is None
+        except ZkmsError:
+            return False
 
     def _skip(self, entry: Handover, problem: Undecodable) -> None:
         """A message that cannot be decoded: reported when it is its turn, and done with."""

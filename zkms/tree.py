@@ -184,11 +184,15 @@ class GapRecord(msgspec.Struct, frozen=True, tag_field="zkms", tag="gap"):
     """Whether the queue is flagged as full, so that its reader has to clear the flag."""
 
 
-class ProducerState(msgspec.Struct, frozen=True, tag_field="zkms", tag="producer"):
-    """The data of `producers/ID`: the last sequence number stored, and the client that writes here."""
+class ProducerState(msgspec.Struct, frozen=True, tag_field="zkms", tag="producer", omit_defaults=True):
+    """The data of `producers/ID`: the last sequence number stored, and the client that writes here.
+
+    `claim` tells two processes apart that were given the same client_id: only one of them may go on.
+    """
 
     owner: str
     seq: int
+    claim: str = ""
 
 
 class ClientState(msgspec.Struct, frozen=True, tag_field="zkms", tag="client"):

@@ -64,7 +64,7 @@ class Unpacker:
                 message.data = decode_with(self._codec, codec, message.data)
             if self._type is not None:
                 message.data = msgspec.convert(message.data, self._type)
-        except (CannotDecode, msgspec.MsgspecError) as error:
+        except Exception as error:  # noqa: BLE001 - a type may run code of the user's
             name = getattr(self._type, "__name__", self._type)
             reason = error.reason if isinstance(error, CannotDecode) else f"not a {name}: {error}"
             return Undecodable(message.index, CannotDecode(reason, path=fetched.path, raw=fetched.raw))

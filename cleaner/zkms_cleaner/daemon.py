@@ -14,6 +14,7 @@ from zkms.bus import Bus, connect
 from zkms.cli.connection import read_auth, read_tls
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure, as_failure, interrupt_on_sigterm
+from zkms.cli.options import Seconds
 from zkms.config import DEFAULT_HOSTS, Config
 from zkms.errors import ConnectionLost, ZkmsError
 from zkms.version import __version__
@@ -165,7 +166,7 @@ Exit codes:
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(min=0, min_open=True),
     metavar="SECONDS",
     envvar="ZKMS_CLEANER_INTERVAL",
     show_envvar=True,
@@ -175,7 +176,7 @@ Exit codes:
 )
 @click.option(
     "--grace",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     metavar="SECONDS",
     envvar="ZKMS_CLEANER_GRACE",
     show_envvar=True,
@@ -188,7 +189,7 @@ Exit codes:
 @click.option("--json", "json_", is_flag=True, help="With --once or --dry-run: print one JSON list.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     metavar="SECONDS",
     default=10.0,
     show_default=True,
@@ -211,7 +212,7 @@ Exit codes:
 )
 @click.option(
     "--session-timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(min=0, min_open=True),
     metavar="SECONDS",
     default=10.0,
     show_default=True,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from zkms import Bus, NoSubscribers
+from zkms import Bus, ConnectionLost, NoSubscribers
 from zkms.membership import Members
 from zkms.operations import Check
 from zkms.publisher import Publisher
@@ -235,3 +235,22 @@ def test_changes_of_membership_do_not_disturb_the_order_of_a_pipeline(
     assert len(receipts) == 8000
     eventually(lambda: len(listener.data) >= 8000)
     assert [int(data[:6]) for data in listener.data] == list(range(8000))
+
+
+def test_a_subscription_given_up_while_zookeeper_is_away_is_gone_when_it_is_back(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    """Its session lives on, so nobody else would remove it: receipts would wait for it, and its queue would fill."""
+    bus, other = connect(request_timeout=0.3), connect()
+    sub = bus.subscribe("users")
+    multi = bus.session.multi
+
+    def away(*_args: object, **_kwargs: object) -> None:
+        raise ConnectionLost("cut", outcome_unknown=False)
+
+    monkeypatch.setattr(bus.session, "multi", away)
+    with pytest.raises(ConnectionLost):
+        sub.unsubscribe()
+    monkeypatch.setattr(bus.session, "multi", multi)
+    eventually(lambda: not other.subscriptions("users"), what="the end of the registration")
+    eventually(lambda: not other.queues(), what="the end of the queue")

@@ -95,6 +95,19 @@ def test_a_node_taken_by_another_client_fences_us(producer: Producer, raw: Kazoo
         producer.fence()
 
 
+def test_two_processes_of_one_client_id_fence_each_other(connect: Connect) -> None:
+    """The newer one goes on; the other hears of it, and its messages are not taken for those that are stored."""
+    older, newer = (connect(client_id="node-1") for _ in range(2))
+    sub = connect().subscribe("users")
+    older.publish("users", "older")
+    for number in range(3):
+        newer.publish("users", number)
+    with pytest.raises(ProducerFenced):
+        older.publish("users", "lost")
+    assert [sub.get(timeout=5).data for _ in range(4)] == ["older", 0, 1, 2]
+    assert sub.get(timeout=0.2) is None
+
+
 def check_a_lost_reply_leads_to_one_copy(bus: Bus, proxy: Proxy, sub: Subscription) -> None:
     """Fail unless a publish whose transaction was carried out, and whose reply never came, is stored once."""
     bus.publish("users", "first")

@@ -531,6 +531,24 @@ def test_one_too_large_among_many_says_how_many_were_stored(bus: Bus, connect: C
     assert [sub.get(timeout=5).data for _ in range(stored)] == list(range(stored))
 
 
+def test_after_a_failure_no_more_are_sent(bus: Bus, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever frame it was: what follows it is not stored as if nothing had happened."""
+    monkeypatch.setattr("zkms.bus.MAX_PER_FRAME", 10)
+    sub = connect().subscribe("users")
+    taken: list[int] = []
+
+    def numbers() -> Any:
+        for number in range(5000):
+            taken.append(number)
+            if number == 25:
+                sub.unsubscribe()
+            yield number
+
+    with pytest.raises(NoSubscribers):
+        bus.publish_many("users", numbers())
+    assert len(taken) < 5000
+
+
 def test_many_from_a_generator_that_fails_raises_its_error(bus: Bus) -> None:
     """The caller's own exceptions are not swallowed, and the bus goes on."""
     sub = bus.subscribe("users")

@@ -298,6 +298,26 @@ def test_type_decodes_and_what_does_not_fit_is_reported(bus: Bus, connect: Conne
     assert sub.id
 
 
+class Fussy(msgspec.Struct):
+    """A type whose own code may raise anything."""
+
+    id: int
+
+    def __post_init__(self) -> None:
+        if self.id == 1:
+            raise KeyError("not this one")
+
+
+def test_a_type_that_raises_is_reported_and_blocks_nothing(bus: Bus, eventually: Eventually) -> None:
+    """Whatever its code raises is the message's fault, not the delivery's end."""
+    listener = Listener()
+    listener.subscribe(bus, "users", type=Fussy)
+    bus.publish_many("users", [{"id": 0}, {"id": 1}, {"id": 2}])
+    eventually(lambda: len(listener.events) == 3)
+    assert [user.id for user in listener.data] == [0, 2]
+    assert isinstance(listener.events[1], CannotDecode)
+
+
 class Zipped:
     """A serialiser of the user's own."""
 
@@ -503,3 +523,21 @@ def test_a_process_that_comes_back_under_its_name_starts_afresh(connect: Connect
     bus.publish("users", "for the new one")
     assert sub.get(timeout=5).data == "for the new one"
     assert sub.get(timeout=0.1) is None
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), "1", True], ids=str)
+def test_a_timeout_that_is_no_number_is_refused_at_once(bus: Bus, timeout: Any) -> None:
+    """NaN compares with nothing: whoever waits for such a deadline waits for ever."""
+    sub = bus.subscribe("users")
+    receipt = bus.publish("users", 1)
+    for call in (
+        lambda: bus.publish("users", 2, timeout=timeout),
+        lambda: bus.publish_many("users", [2], timeout=timeout),
+        lambda: sub.get(timeout=timeout),
+        lambda: receipt.wait(timeout),
+        lambda: sub.unsubscribe(timeout),
+        lambda: bus.close(timeout),
+    ):
+        with pytest.raises(InvalidArgument, match="timeout must be a number of seconds"):
+            call()
+    assert sub.get(timeout=float("inf")).data == 1

@@ -13,6 +13,7 @@ from zkms.cli.exit_codes import Exit
 from zkms.cli.output import escape, print_table, width
 from zkms.cli.peek import HUGE
 from zkms.operations import Create
+from zkms.testing.server import Server
 
 from .conftest import COMMAND, Cli
 
@@ -83,6 +84,18 @@ def test_peek_shows_and_leaves(cli: Cli, bus: zkms.Bus) -> None:
     assert r"\xff (+2 more)" in shown
     assert cli("peek", subscription.id).stdout == shown  # it has one queue only
     assert bus.queues()[0].entries == 2
+
+
+def test_peek_shows_what_is_stored_once_for_all(cli: Cli, bus: zkms.Bus, zookeeper: Server, kazoo: Any) -> None:
+    """A big message is a pointer in each queue: what it points to is shown, and said to be missing where it is."""
+    subscription = bus.subscribe("news", ack="manual")
+    with zkms.connect(zookeeper.hosts, root=bus.config.root) as other:
+        other.subscribe("news", ack="manual")
+        receipt = bus.publish("news", "big " + "x" * 20_000)
+        (entry,) = json.loads(cli("peek", subscription.id, "news", "--json").stdout)
+        assert (entry["kind"], entry["messages"][0]["data"][:4]) == ("frame", "big ")
+        kazoo.delete(bus.tree.body(bus.client_id, receipt.seq))
+        assert "the body it points to is missing" in cli("peek", subscription.id, "news").stdout
 
 
 def test_peek_reads_no_more_than_asked(cli: Cli, bus: zkms.Bus) -> None:

@@ -25,12 +25,13 @@ from zkms.purge import delete_queue
 from zkms.session import State
 from zkms.testing import Proxy, expire
 from zkms.testing.server import Server
-from zkms.tree import ProducerState, encode
 
 Audience = Callable[..., list[Listener]]
 Eventually = Callable[..., None]
 TOPIC = "users"
 SIDES = ("cut_reply", "cut_request")
+BIG = 20_000
+"""Characters of a message that is stored once, with a pointer in each queue, where there are two of them or more."""
 
 
 def requests_of(proxy: Proxy, exchange: Callable[[], object]) -> int:
@@ -56,14 +57,16 @@ def cuts(proxy: Proxy, requests: int) -> Iterator[str]:
 # -- publish ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("size", [0, BIG], ids=["copied", "stored once"])
 def test_a_first_publish_survives_the_loss_of_any_of_its_requests(
-    connect: Connect, audience: Audience, proxy: Proxy
+    connect: Connect, audience: Audience, proxy: Proxy, size: int
 ) -> None:
     """A bus's first publish learns who subscribes and claims its number; each of these steps can be lost."""
     listeners = audience(TOPIC)
     expected: list[object] = []
 
-    def publish(data: str) -> zkms.Receipt:
+    def publish(name: str) -> zkms.Receipt:
+        data = name.ljust(size)
         expected.append(data)
         return bus.publish(TOPIC, data)
 
@@ -79,7 +82,7 @@ def test_a_first_publish_survives_the_loss_of_any_of_its_requests(
         bus = connect(through=proxy)
     publish("last")
     for listener in listeners:
-        assert listener.await_last("last") == expected
+        assert listener.await_last(expected[-1]) == expected
         assert listener.gaps == []
 
 
@@ -108,14 +111,15 @@ def test_a_publish_survives_a_second_loss_in_the_middle_of_its_recovery(
         assert listener.gaps == []
 
 
-def publish_in_frames(bus: zkms.Bus, proxy: Proxy, rounds: int, seed: int) -> list[object]:
+def publish_in_frames(bus: zkms.Bus, proxy: Proxy, rounds: int, seed: int, sizes: tuple[int, ...]) -> list[object]:
     """Publish many frames in each round and cut once or twice in the middle of them; all that was published."""
     chance = random.Random(seed)
     published: list[object] = []
     for number in range(rounds):
         for _ in range(chance.choice((1, 1, 2))):
             getattr(proxy, chance.choice(SIDES))(chance.randint(1, 30), op=chance.choice(("multi", None)))
-        batch: list[object] = [f"{number}.{i}" for i in range(120)]
+        size = chance.choice(sizes)
+        batch: list[object] = [f"{number}.{i}".ljust(size) for i in range(120)]
         published += batch
         assert len(bus.publish_many(TOPIC, batch)) == len(batch)
         proxy.heal()
@@ -125,15 +129,18 @@ def publish_in_frames(bus: zkms.Bus, proxy: Proxy, rounds: int, seed: int) -> li
 
 
 def test_a_stream_of_frames_is_stored_once_and_in_order_wherever_it_is_cut(
-    connect: Connect, audience: Audience, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, audience: Audience, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     """Thirty streams, many transactions in flight in each, the connection cut at random places of them."""
     monkeypatch.setattr("zkms.bus.MAX_PER_FRAME", 4)
     listeners = audience(TOPIC)
-    published = publish_in_frames(connect(through=proxy), proxy, rounds=30, seed=2)
+    bus = connect(through=proxy)
+    published = publish_in_frames(bus, proxy, rounds=30, seed=2, sizes=(0, BIG // 4))  # some are copied, some not
     for listener in listeners:
         assert listener.await_last("last") == published
         assert listener.gaps == []
+    bodies = bus.tree.bodies_of(bus.client_id)
+    eventually(lambda: bus.session.children(bodies)[0] == [], what="the end of all bodies")
 
 
 def test_several_threads_of_one_bus_lose_nothing_and_keep_their_order(
@@ -346,18 +353,22 @@ def test_registering_again_after_an_expiry_survives_the_loss_of_any_request(
 # -- receive, ack, flags ---------------------------------------------------------------------------------------------
 
 
-def test_receiving_survives_the_loss_of_any_of_its_requests(connect: Connect, proxy: Proxy) -> None:
-    """A lost listing, a lost entry and a lost ack lead neither to a second delivery nor to a missing message."""
+@pytest.mark.parametrize("size", [0, BIG], ids=["copied", "stored once"])
+def test_receiving_survives_the_loss_of_any_of_its_requests(
+    connect: Connect, audience: Audience, proxy: Proxy, size: int
+) -> None:
+    """A lost listing, a lost entry or body and a lost ack lead neither to a second delivery nor to a missing one."""
     listener = Listener(connect(through=proxy), TOPIC)
+    audience(TOPIC, 1)
     publisher = connect()
     expected: list[object] = []
 
     def exchange(name: str) -> None:
-        batch = [f"{name}-{i}" for i in range(3)]
+        batch = [f"{name}-{i}".ljust(size) for i in range(3)]
         expected.extend(batch)
         receipts = [publisher.publish(TOPIC, data) for data in batch]
         for receipt in receipts:
-            assert receipt.wait(20).acked == (listener.subscription.id,), name
+            assert listener.subscription.id in receipt.wait(20).acked, name
         assert listener.await_last(batch[-1]) == expected, name
 
     requests = requests_of(proxy, lambda: exchange("nothing lost"))
@@ -513,14 +524,14 @@ def test_without_the_producers_number_the_same_stream_holds_duplicates(
     """A mutation: who sends again without a fence stores twice what was carried out, and the check above sees it."""
 
     def advance(producer: Producer, last: int) -> SetData:
-        return SetData(producer._path, encode(ProducerState(producer._client_id, last)))
+        return SetData(producer._path, producer._state(last))
 
     fence = Producer.fence
     monkeypatch.setattr(Producer, "advance", advance)
     monkeypatch.setattr(Producer, "fence", lambda producer: fence(producer) and 0)
     monkeypatch.setattr("zkms.bus.MAX_PER_FRAME", 4)
     listeners = audience(TOPIC)
-    published = publish_in_frames(connect(through=proxy), proxy, rounds=5, seed=2)
+    published = publish_in_frames(connect(through=proxy), proxy, rounds=5, seed=2, sizes=(0,))
     for listener in listeners:
         got = listener.await_last("last")
         assert set(got) == set(published)

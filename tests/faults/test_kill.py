@@ -93,7 +93,7 @@ def test_a_killed_publisher_leaves_each_message_with_all_subscribers_or_with_non
     orders = [listener.await_last("last") for listener in listeners]
     assert all(order == orders[0] for order in orders)
     numbers: dict[str, list[int]] = {name: [] for name in names}
-    for name, number in orders[0][:-1]:
+    for name, number, *_ in orders[0][:-1]:
         numbers[name].append(number)
     for name in names:
         assert numbers[name] == list(range(len(numbers[name]))), name
@@ -193,4 +193,4 @@ def test_a_publisher_frozen_past_its_session_stores_nothing_twice(
     bus.publish(TOPIC, "last")
     orders = [listener.await_last("last") for listener in listeners]
     assert orders[0] == orders[1] == orders[2]
-    assert [number for _, number in orders[0][:-1]] == list(range(len(orders[0]) - 1))
+    assert [number for _, number, *_ in orders[0][:-1]] == list(range(len(orders[0]) - 1))

@@ -28,7 +28,7 @@ RECORDS: list[Record] = [
     QueueState("node-1"),
     QueueState("node-1", gone="purged", dropped=7, reason="expired"),
     GapRecord("the session expired", full=True),
-    ProducerState("node-1", 41),
+    ProducerState("node-1", 41, "c1a1"),
     ClientState("host", 4711, "1.2.3", 1.5),
     Layout(1),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,17 @@ HOSTS_HELP = "ZooKeeper's servers (ZKMS_HOSTS); without it, one on this machine'
 ROOT_HELP = "Znode that everything is below (ZKMS_ROOT); /zkms if not given."
 JSON_HELP = "Print one JSON document instead of text; 'sub' prints one object per line."
 VERBOSE_HELP = "Show the library's log on stderr; -vv shows more."
+
+
+class Seconds(click.FloatRange):
+    """A span of time: a number that a clock can count, so neither NaN nor infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """As click's, and finite."""
+        seconds = float(super().convert(value, param, ctx))
+        if not math.isfinite(seconds):
+            self.fail(f"{value} is no number of seconds.", param, ctx)
+        return seconds
 
 
 @dataclass(frozen=True)

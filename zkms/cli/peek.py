@@ -77,9 +77,12 @@ def _look(
         if len(shown) == limit:
             break
         try:
-            raw, _ = inspector.session.get(f"{queue}/{entry.name}")
+            path = f"{queue}/{entry.name}" if entry.body is None else inspector.tree.body(*entry.body)
+            raw, _ = inspector.session.get(path)
         except NodeMissing:
-            continue  # acked since it was listed
+            if entry.body is None or inspector.session.exists(f"{queue}/{entry.name}") is None:
+                continue  # acked since it was listed
+            raw = b""
         shown.append(_describe(entry, raw))
     return len(names), shown
 
@@ -91,6 +94,8 @@ def _describe(entry: Entry, raw: bytes) -> dict[str, Any]:
     try:
         if entry.foreign:
             raise CannotDecode("not a name that zkms gives")
+        if entry.body is not None and not raw:
+            raise CannotDecode("the body it points to is missing")
         if entry.gap:
             return described | {"kind": "gap", "reason": decode(raw, GapRecord).reason}
         frame = frames.decode(raw)

@@ -14,7 +14,7 @@ from zkms.cli.connection import open_bus
 from zkms.cli.delivery import Delivery
 from zkms.cli.exit_codes import Exit
 from zkms.cli.lines import read_lines
-from zkms.cli.options import Settings, settings
+from zkms.cli.options import Seconds, Settings, settings
 from zkms.cli.output import plural, print_json, print_table
 from zkms.cli.progress import Progress
 from zkms.errors import ZkmsError
@@ -32,9 +32,7 @@ CHUNK = 5_000
 @click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Publish DATA so many times.")
 @click.option("--stdin", is_flag=True, help="Publish each line of standard input, as it comes.")
 @click.option("--json-data", is_flag=True, help="DATA, or each line, is JSON and arrives as what it stands for.")
-@click.option(
-    "--wait", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait until everybody has acked, and say who has."
-)
+@click.option("--wait", type=Seconds(min=0), metavar="SECONDS", help="Wait until everybody has acked, and say who has.")
 @click.option(
     "--if-nobody", type=click.Choice(["raise", "drop"]), default="raise", show_default=True, help="Without subscribers."
 )

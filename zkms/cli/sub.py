@@ -10,7 +10,7 @@ import click
 from zkms.cli.connection import open_bus
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
-from zkms.cli.options import Settings, settings
+from zkms.cli.options import Seconds, Settings, settings
 from zkms.cli.output import clock, data_json, data_text, escape, plural, print_json_line
 from zkms.inbox import Gap
 from zkms.message import Message
@@ -23,9 +23,7 @@ BATCH = 100
 @click.command()
 @click.argument("topic")
 @click.option("--count", type=click.IntRange(min=1), help="End after so many messages.")
-@click.option(
-    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="End after so many seconds, whatever came."
-)
+@click.option("--timeout", type=Seconds(min=0), metavar="SECONDS", help="End after so many seconds, whatever came.")
 @settings
 def sub(settings: Settings, topic: str, count: int | None, timeout: float | None) -> None:
     """Print the messages of a topic as they come, until Ctrl-C.

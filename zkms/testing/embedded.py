@@ -27,6 +27,7 @@ from zkms.testing.words import ask, await_serving, mode
 from zkms.testing.zoocfg import Setting, zoo_cfg
 
 HOST = "127.0.0.1"
+LAST_PORT = 65_535
 
 _NOT_RUNNING = "this ZooKeeper is not running: call start() first"
 _ATTEMPTS = 5  # to find ports that nobody takes between our look and the server's bind
@@ -209,6 +210,8 @@ class EmbeddedZooKeeper:
     def _launch(self, command: list[str | Path]) -> None:
         """Choose ports, write each node's configuration, start all and wait for all."""
         given = [] if self._port is None else list(range(self._port, self._port + self._count))
+        if given and given[-1] > LAST_PORT:
+            raise ServerError(f"{self._count} nodes from port {given[0]} need port {given[-1]}: choose a lower one")
         if taken := [port for port in given if not is_free(port)]:
             raise ServerError(f"port {taken[0]} is taken by another process: choose another one")
         free = free_ports(3 * self._count)

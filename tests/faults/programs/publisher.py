@@ -13,5 +13,5 @@ zkms.bus.MAX_PER_FRAME = 3  # several transactions in flight even for a few mess
 numbers = itertools.count()
 with zkms.connect(hosts, root=root, cleaner=False, client_id=name, session_timeout=float(session_timeout)) as bus:
     while True:
-        bus.publish(topic, [name, next(numbers)])
+        bus.publish(topic, [name, next(numbers), "x" * 20_000])  # so big that it is stored once, for all queues
         bus.publish_many(topic, [[name, next(numbers)] for _ in range(30)])

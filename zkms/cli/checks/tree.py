@@ -85,7 +85,8 @@ def _orphans(queues: list[QueueInfo]) -> Finding:
         return Finding("orphaned queues", "ok", "none")
     entries = sum(q.entries for q in orphans)
     said = f"{len(orphans):,} with {plural(entries, 'entry', 'entries')}: {some([_name(q) for q in orphans])}"
-    return Finding("orphaned queues", "warning", said, "the cleaner removes them; 'zkms cleaner --once' does it now")
+    advice = "the leading cleaner removes them after its grace; where nobody leads, run 'zkms cleaner --once --grace 0'"
+    return Finding("orphaned queues", "warning", said, advice)
 
 
 def _backlog(queues: list[QueueInfo]) -> Finding:
