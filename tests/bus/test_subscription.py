@@ -389,7 +389,7 @@ def test_subscribing_twice_at_once_gives_one_subscription(bus: Bus) -> None:
         {"limit": True},
         {"prefetch": 0},
         {"prefetch": 1.5},
-        {"codec": object()},
+        {"codec": ...},
     ],
     ids=str,
 )
