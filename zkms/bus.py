@@ -16,12 +16,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import msgspec
 
 from zkms import frame as frames
 from zkms.acks import Acks
+from zkms.batching import Batching
 from zkms.codec import Codec, check_codec, encode_with
 from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, check_acl, check_seconds, parse_auth
 from zkms.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionInfo, TopicInfo
@@ -60,6 +61,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("zkms")
 DEFAULT_LIMIT = 100_000
 IfNobody = Literal["raise", "drop"]
+
+
+class _Options(TypedDict):
+    without: str | None
+    drop: bool
 
 
 def connect(
@@ -125,6 +131,7 @@ class Bus:
             self._membership,
             Producer(self.session, self.tree, config.producer or config.client_id, config.client_id),
         )
+        self._batching = Batching(self._publisher)
         self._discovery = Discovery(self.session, self.tree)
         self._subscriptions: dict[str, Subscription] = {}
         self._cleaner: Cleaner | None = None
@@ -224,7 +231,10 @@ class Bus:
         """
         packed = self._pack(topic, data, key, headers, id, codec)
         deadline = time.monotonic() + self._allowed(timeout)
-        return _result(self._send(topic, [packed], to_self, if_nobody, deadline), deadline)
+        options = self._options(topic, to_self, if_nobody)
+        _, most = self._frame_budget(topic)
+        future, place = self._batching.send(topic, packed, most=most, deadline=deadline, **options)
+        return _result(future, deadline).at(place)
 
     def publish_many(
         self,
@@ -291,12 +301,13 @@ class Bus:
     def _send(
         self, topic: str, packed: list[Packed], to_self: bool, if_nobody: IfNobody, deadline: float
     ) -> Future[Receipt]:
+        return self._publisher.send(topic, packed, deadline=deadline, **self._options(topic, to_self, if_nobody))
+
+    def _options(self, topic: str, to_self: bool, if_nobody: IfNobody) -> _Options:
         if if_nobody not in ("raise", "drop"):
             raise InvalidArgument(f"if_nobody is 'raise' or 'drop', not {if_nobody!r}")
         mine = None if to_self else self._subscriptions.get(topic)
-        return self._publisher.send(
-            topic, packed, without=mine.id if mine else None, drop=if_nobody == "drop", deadline=deadline
-        )
+        return {"without": mine.id if mine else None, "drop": if_nobody == "drop"}
 
     def _pack(
         self,

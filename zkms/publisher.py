@@ -100,6 +100,17 @@ class Publisher:
         self._closed = False
         self._thread: threading.Thread | None = None
 
+    @property
+    def under_way(self) -> int:
+        """Transactions that ZooKeeper has not answered yet."""
+        return len(self._outstanding)
+
+    def wait_until_under_way(self, count: int, deadline: float) -> None:
+        """Return when at most `count` transactions are under way, or at the deadline."""
+        with self._state:
+            left = max(0.0, deadline - time.monotonic())
+            self._state.wait_for(lambda: self._closed or len(self._outstanding) <= count, left)
+
     # -- sending -------------------------------------------------------------------------------------------------
 
     def send(

@@ -6,6 +6,7 @@ another reason: whoever removes entries otherwise writes the reason into the que
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Mapping
@@ -44,9 +45,10 @@ class Receipt:
         self.topic = topic
         self.producer = producer
         self.seq = seq
-        """Sequence number of the first message of this receipt."""
+        """Number of the message, or of the first one if this is the receipt of several."""
         self.count = count
         """How many messages travelled together."""
+        self._first = seq
         self._session = session
         self._tree = tree
         self._pending: dict[str, str | None] = dict(entries)
@@ -55,6 +57,14 @@ class Receipt:
         self._zxid = zxid
         """Of the transaction, if its reply came: an entry or queue made later is another's, whatever its name."""
         self._lock = threading.Lock()
+
+    def at(self, place: int) -> Receipt:
+        """The receipt of one of several messages that travelled together: they share their fate, not their number."""
+        if place == 0:
+            return self
+        one = copy.copy(self)
+        one.seq = self._first + place
+        return one
 
     @property
     def id(self) -> str:
@@ -159,7 +169,7 @@ class Receipt:
     def _find(self, queue: str, deadline: float | None) -> str | None:
         for entry in sorted(map(parse_entry, self._session.children(queue, deadline=deadline)[0])):
             path = f"{queue}/{entry.name}"
-            if entry.body == (self.producer, self.seq):
+            if entry.body == (self.producer, self._first):
                 return path
             if entry.body is not None or entry.foreign or entry.gap:
                 continue
@@ -167,7 +177,7 @@ class Receipt:
                 frame = frames.decode(self._session.get(path, deadline=deadline)[0])
             except (NodeMissing, CannotDecode):
                 continue
-            if (frame.producer, frame.seq) == (self.producer, self.seq):
+            if (frame.producer, frame.seq) == (self.producer, self._first):
                 return path
         return None
 

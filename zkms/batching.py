@@ -1,0 +1,96 @@
+"""Many threads that publish at once share transactions.
+
+A publish on an idle bus goes out at once. While a few transactions are under way, what comes to the same topic is
+gathered; the thread that began the batch sends it as soon as one of them has been answered, and the others wait for the
+same answer. So the busier the bus, the more messages a transaction carries, and nobody ever waits for a clock.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+from zkms.errors import ConnectionLost, ZkmsError
+from zkms.frame import Packed
+from zkms.publisher import Publisher
+from zkms.receipt import Receipt
+
+UNDER_WAY = 4
+"""Transactions under way before publishes are gathered."""
+MAX_MESSAGES = 256
+MAX_BYTES = 64 * 1024
+"""What a batch carries at the most; a message that is larger goes alone."""
+
+_Key = tuple[str, str | None, bool, str | None]
+
+
+class Batch:
+    """Messages that wait for the same transaction."""
+
+    def __init__(self, packed: Packed, deadline: float) -> None:
+        self.packed = [packed]
+        self.size = len(packed.raw)
+        self.deadline = deadline
+        self.future: Future[Receipt] = Future()
+        self.future.set_running_or_notify_cancel()  # one who has waited long enough must not cancel it for the others
+
+    def take(self, packed: Packed, most: int, deadline: float) -> int | None:
+        """The message's place in the batch, or None if there is no room."""
+        if len(self.packed) >= min(most, MAX_MESSAGES) or self.size + len(packed.raw) > MAX_BYTES:
+            return None
+        self.packed.append(packed)
+        self.size += len(packed.raw)
+        self.deadline = max(self.deadline, deadline)
+        return len(self.packed) - 1
+
+
+class Batching:
+    """Gathers single messages for the publisher. Thread-safe."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._open: dict[_Key, Batch] = {}
+        self._lock = threading.Lock()
+
+    def send(
+        self, topic: str, packed: Packed, *, most: int, without: str | None, drop: bool, deadline: float
+    ) -> tuple[Future[Receipt], int]:
+        """Send a message, alone or with `most` others: the receipt to come, and the message's place in it."""
+        if len(packed.raw) > MAX_BYTES:
+            return self._publisher.send(topic, [packed], without=without, drop=drop, deadline=deadline), 0
+        key = topic, without, drop, packed.codec
+        with self._lock:
+            batch = self._open.get(key)
+            if batch is not None and (place := batch.take(packed, most, deadline)) is not None:
+                return batch.future, place
+            if batch is None and self._publisher.under_way < UNDER_WAY:
+                mine = None
+            else:
+                mine = self._open[key] = Batch(packed, deadline)
+        if mine is None:
+            return self._publisher.send(topic, [packed], without=without, drop=drop, deadline=deadline), 0
+        try:
+            self._publisher.wait_until_under_way(UNDER_WAY - 1, deadline)
+            self._shut(key, mine)
+            sent = self._publisher.send(topic, mine.packed, without=without, drop=drop, deadline=mine.deadline)
+        except BaseException as error:
+            self._shut(key, mine)
+            unsent = ConnectionLost(f"not sent: {error!r}", outcome_unknown=False)
+            mine.future.set_exception(error if isinstance(error, ZkmsError) else unsent)
+            raise
+        sent.add_done_callback(lambda answer: _pass_on(answer, mine.future))
+        return mine.future, 0
+
+    def _shut(self, key: _Key, batch: Batch) -> None:
+        """From here on nobody joins."""
+        with self._lock:
+            if self._open.get(key) is batch:
+                del self._open[key]
+
+
+def _pass_on(answer: Future[Receipt], future: Future[Receipt]) -> None:
+    error = answer.exception()
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(answer.result())
