@@ -130,8 +130,10 @@ class Reader:
             self._changed = True
             self._try_later()
             return
-        except StoreError:
-            log.exception("cannot list %s", self.queue)
+        except StoreError as error:  # not allowed, say: whoever may change that must not have to restart us
+            log.error("cannot list %s, trying on: %s", self.queue, error)
+            self._changed = True
+            self._try_later()
             return
         # ZooKeeper reports 2 * creates - children, as an int32. Every create counts, a stranger's too.
         created = ((stat.cversion + stat.numChildren) & 0xFFFFFFFF) // 2

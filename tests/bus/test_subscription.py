@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import zlib
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from zkms import (
     Message,
     NoSubscribers,
     NotSubscribed,
+    Unauthorised,
 )
 from zkms.testing.server import Server
 
@@ -541,3 +543,24 @@ def test_a_timeout_that_is_no_number_is_refused_at_once(bus: Bus, timeout: Any) 
         with pytest.raises(InvalidArgument, match="timeout must be a number of seconds"):
             call()
     assert sub.get(timeout=float("inf")).data == 1
+
+
+def test_a_listing_that_zookeeper_refuses_is_asked_again(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rights may be taken away and given back: nobody should have to restart for that."""
+    sub = bus.subscribe("users")
+    assert sub.get(timeout=0.2) is None
+    refused: list[str] = []
+
+    def refuse(path: str, *_args: object) -> Future[Any]:
+        monkeypatch.undo()
+        refused.append(path)
+        reply: Future[Any] = Future()
+        reply.set_exception(Unauthorised("not allowed", path=path))
+        return reply
+
+    bus.publish("users", 1)
+    assert sub.get(timeout=5).data == 1
+    monkeypatch.setattr(bus.session, "children_async", refuse)
+    bus.publish("users", 2)
+    assert sub.get(timeout=10).data == 2
+    assert refused == [bus.tree.queue(sub.id, "users")]
