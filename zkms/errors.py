@@ -4,7 +4,7 @@ ZkmsError
 ├── InvalidArgument (ValueError)   what the caller gave cannot work; nothing was sent
 │   ├── InvalidTopic
 │   └── InvalidMessage             data that no codec can encode
-├── MessageTooLarge                a message, or its copies in one transaction, over ZooKeeper's limit
+├── MessageTooLarge                a message that does not fit into one transaction
 ├── NoSubscribers                  nobody would receive it; nothing was stored
 ├── AlreadySubscribed / NotSubscribed
 ├── AlreadyAcked
