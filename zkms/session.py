@@ -15,8 +15,6 @@ import contextlib
 import enum
 import logging
 import os
-import socket
-import ssl
 import threading
 import time
 import weakref
@@ -27,9 +25,7 @@ from typing import Any, Protocol, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
-from kazoo.retry import KazooRetry
 
 from zkms.config import Config
 from zkms.diagnosis import diagnose
@@ -44,25 +40,11 @@ from zkms.errors import (
     ZkmsError,
     translate,
 )
+from zkms.link import Handler, dispose, new_client
 from zkms.operations import MAX_TRANSACTION, Create, Delete, Operation, SetData, transaction_size
 
 log = logging.getLogger("zkms.session")
-_kazoo_log = logging.getLogger("zkms.kazoo")
-_kazoo_log.setLevel(logging.WARNING)  # at DEBUG kazoo prints credentials and payloads
-
-
-def _without_contents(record: logging.LogRecord) -> bool:
-    """kazoo quotes a request whose answer it cannot read, with all that is in it: its kind will do."""
-    if "of request" in str(record.msg) and isinstance(record.args, tuple):
-        record.args = tuple(type(arg).__name__ for arg in record.args)
-    return True
-
-
-_kazoo_log.addFilter(_without_contents)
-
 TICK = 0.25
-GOODBYE = 2.0
-"""Seconds that a server has to answer the end of a session."""
 FORGET_AFTER = 3
 """Reply deadlines, so two session times, without a connection after which no server is too old for us."""
 REVIVE_AFTER = 1.0
@@ -96,50 +78,6 @@ class State(enum.Enum):
     REFUSED = "refused"
     """ZooKeeper does not accept our credentials, or we cannot even show them."""
     CLOSED = "closed"
-
-
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads, with the socket in reach so that a connection can be dropped from outside."""
-
-    def __init__(self, connect_timeout: float) -> None:
-        super().__init__()
-        self.connection: socket.socket | None = None
-        self.ended = threading.Event()
-        """Set when kazoo's connection thread is no more: by `failure`, by refused credentials, or as it should."""
-        self.failure: Exception | None = None
-        self._connect_timeout = connect_timeout
-
-    def create_connection(self, *args: Any, **kwargs: Any) -> socket.socket:
-        kwargs["timeout"] = min(kwargs["timeout"], self._connect_timeout)  # it cannot be interrupted
-        self.connection = super().create_connection(*args, **kwargs)
-        return self.connection
-
-    def spawn(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> threading.Thread:
-        def run() -> None:
-            try:
-                func(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001 - kazoo has logged it
-                self.failure = error
-            if func.__name__ == "zk_loop":
-                self.ended.set()
-
-        thread = threading.Thread(target=run, daemon=True, name="zkms-kazoo")
-        thread.start()
-        return thread
-
-    def select(self, readers: Any, *args: Any, **kwargs: Any) -> Any:
-        # What TLS has deciphered already is in no socket any more: kazoo would sleep over it until the next ping.
-        ready = [reader for reader in readers if isinstance(reader, ssl.SSLSocket) and reader.pending()]
-        return (ready, [], []) if ready else super().select(readers, *args, **kwargs)
-
-    def drop(self) -> None:
-        """Make kazoo notice at once that its connection is of no use."""
-        connection = self.connection
-        if connection is not None:
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError as error:
-                log.debug("connection was closed already: %s", error)
 
 
 class Session:
@@ -198,63 +136,16 @@ class Session:
         self._stop.set()
         if self._keeper.is_alive() and self._keeper is not threading.current_thread():
             self._keeper.join()
-        self._dispose(self._client, self._handler)
+        dispose(self._client, self._handler)
 
-    def _new_client(self, client_id: tuple[int, bytes] | None) -> tuple[KazooClient, _Handler]:
-        config, handler = self.config, _Handler(self.config.connect_timeout)
-        tls = config.tls
-        client = KazooClient(
-            hosts=config.hosts,
-            timeout=config.session_timeout,
-            client_id=client_id,
-            handler=handler,
-            default_acl=list(config.effective_acl),
-            auth_data=set(config.auth),
-            sasl_options=config.sasl.options() if config.sasl else None,
-            # Jittered and capped: after an outage everybody comes back soon, and not all at once.
-            connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_jitter=0.4, max_delay=2.0),
-            logger=_kazoo_log,
-            use_ssl=tls is not None,
-            ca=tls.ca if tls else None,
-            certfile=tls.cert if tls else None,
-            keyfile=tls.key if tls else None,
-            keyfile_password=tls.key_password if tls else None,
-            verify_certs=tls.verify if tls else True,
-            check_hostname=tls.check_hostname if tls else False,
-        )
-        client.add_listener(lambda state: self._on_disconnected(client, state))
-        connect = client._connection._connect
-
-        def connected(*address: Any) -> tuple[float, float]:
-            """kazoo calls itself connected before it has shown its credentials; this is when it has.
-
-            It also keeps to itself what session time the server grants: `read_timeout` is 2/3 of it in milliseconds.
-            """
-            client.last_zxid = self._seen()
-            read_timeout, connect_timeout = connect(*address)
-            self._reply_deadline = max(1.0, read_timeout / 1000)
+    def _new_client(self, client_id: tuple[int, bytes] | None) -> tuple[KazooClient, Handler]:
+        def granted(read_timeout: float) -> None:
+            self._reply_deadline = max(1.0, read_timeout)
             self._on_connected(client)
-            return read_timeout, connect_timeout
 
-        client._connection._connect = connected
+        client, handler = new_client(self.config, client_id, seen=self._seen, granted=granted)
+        client.add_listener(lambda state: self._on_disconnected(client, state))
         return client, handler
-
-    def _dispose(self, client: KazooClient, handler: _Handler) -> None:
-        """Stop a client, within `GOODBYE` if the server hears it and soon after if it does not."""
-
-        def stop() -> None:
-            try:
-                client.stop()
-                client.close()
-            except Exception:
-                log.warning("kazoo's client did not stop cleanly", exc_info=True)
-
-        stopping = threading.Thread(target=stop, name="zkms-goodbye", daemon=True)
-        stopping.start()
-        stopping.join(GOODBYE if client.connected else 0.1)
-        if stopping.is_alive():
-            handler.drop()
-            stopping.join(GOODBYE)  # what then still hangs is resolving or connecting, and ends with that
 
     def _seen(self) -> int:
         """The newest transaction that we know of; a server that lags behind it does not accept us.
@@ -350,7 +241,7 @@ class Session:
             log.error("replacing kazoo's client, whose connection thread died: %r", failure)
             self._client, self._handler = self._new_client(self.client_id)
             self.state = State.SUSPENDED
-        self._dispose(dead, handler)
+        dispose(dead, handler)
         self._fail_in_flight()
         self._client.start_async()
 

@@ -23,8 +23,9 @@ from kazoo.security import make_acl
 import zkms
 from zkms.config import Config
 from zkms.errors import ConnectionLost, InvalidArgument, StoreError, Unauthorised
+from zkms.link import Handler
 from zkms.operations import Create
-from zkms.session import Session, State, _Handler
+from zkms.session import Session, State
 from zkms.testing import EmbeddedZooKeeper, Proxy
 from zkms.testing.ports import free_ports
 from zkms.testing.roots import new_root
@@ -388,7 +389,7 @@ def test_what_tls_has_deciphered_is_not_left_lying(secured: Secured) -> None:
         with trusting.wrap_socket(socket.create_connection(server.getsockname()), server_hostname="peer") as client:
             assert client.recv(3) == b"one"
             began = time.monotonic()
-            assert _Handler(1.0).select([client], [], [], 5.0) == ([client], [], [])
+            assert Handler(1.0).select([client], [], [], 5.0) == ([client], [], [])
             assert time.monotonic() - began < 1.0
             assert client.recv(3) == b"two"
         peer.join()
