@@ -554,9 +554,9 @@ def test_the_largest_transaction_is_taken_by_the_server(open_session: OpenSessio
     session = open_session()
     session.multi([SetData(root, bytes(MAX_TRANSACTION - 1024))])
     session.multi([SetData(root, b"")])
-    many = (MAX_TRANSACTION - 64) // (96 + len(root) + 6)
-    session.multi([Create(f"{root}/{i:05}") for i in range(many)])
-    session.multi([Delete(f"{root}/{i:05}") for i in range(many)])
+    names = [f"{i:0200}" for i in range((MAX_TRANSACTION - 64) // (96 + len(root) + 201))]
+    session.multi([Create(f"{root}/{name}") for name in names])
+    session.multi([Delete(f"{root}/{name}") for name in names])
 
 
 # -- fork, and what is left behind -----------------------------------------------------------------------------------
