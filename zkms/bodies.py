@@ -34,6 +34,8 @@ class Bodies:
         self._session = session
         self._tree = tree
         self._producer = producer
+        self.path = tree.bodies_of(producer)
+        """Where they are kept."""
         self._kept: dict[int, tuple[int, tuple[str, ...] | None]] = {}
         """By number: its bytes, and the queues that were given its name (None: not known, so all are looked at)."""
         self._bytes = 0
@@ -42,14 +44,13 @@ class Bodies:
 
     def claim(self) -> None:
         """Make the place for bodies, and take over those of an earlier process under this producer's name."""
-        path = self._tree.bodies_of(self._producer)
         try:
-            self._session.multi([Create(path)])
+            self._session.multi([Create(self.path)])
             return
         except TransactionFailed as error:
             if not failed_with(error, NodeExists):
                 raise error.cause from error
-        names, _ = self._session.children(path)
+        names, _ = self._session.children(self.path)
         with self._lock:
             for name in names:
                 if name.isascii() and name.isdigit():

@@ -162,8 +162,9 @@ class Bus:
         """Finish what is in hand, unsubscribe, and end the session. Safe to call again.
 
         In this order: publishes in flight, subscriptions (no new messages, handlers finish, acks are sent, queues are
-        removed), the cleaner's candidacy, the session with its ephemerals, the reader loop. What is in hand has
-        `timeout` seconds altogether; a ZooKeeper that does not answer may take its request time-out besides.
+        removed), the producer's nodes, the cleaner's candidacy, the session with its ephemerals, the reader loop. What
+        is in hand has `timeout` seconds altogether; a ZooKeeper that does not answer may take its request time-out
+        besides.
         """
         timeout = check_seconds("timeout", timeout)
         if self._closed:
@@ -184,6 +185,8 @@ class Bus:
                 subscription.unsubscribe(left)
             except ZkmsError as error:
                 log.warning("%r is left to the cleaner: %s", subscription, error)
+        if self.session.state is State.CONNECTED:
+            self._publisher.release()
         self.registrar.close()
         if self._cleaner is not None:
             self._cleaner.close()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 
 import msgspec
 
 from zkms.bodies import Bodies
 from zkms.errors import BadVersion, NodeExists, NodeMissing, ProducerFenced, StoreError, TransactionFailed
-from zkms.operations import Create, SetData
+from zkms.operations import Create, Delete, SetData
 from zkms.session import Session, failed_with
 from zkms.tree import ProducerState, Tree, decode, encode
 
+log = logging.getLogger("zkms.publisher")
 WINDOW = 64
 """Transactions in flight at the most: back-pressure past that."""
 
@@ -78,6 +80,21 @@ class Producer:
             self._version, self._claimed = stat.version + WINDOW, True
             self.seq = max(self.seq, state.seq)
             return self._stored(state.seq)
+
+    def release(self) -> None:
+        """At the end, with nothing in flight: free what nobody needs, and remove the nodes unless they are named.
+
+        Where somebody still has to read a body, everything stays, and the cleaner takes it when that is over.
+        """
+        if not self._claimed:
+            return
+        self.bodies.sweep()
+        if self.name != self._client_id or self.bodies.kept:
+            return
+        try:
+            self._session.multi([Delete(self._path, self._version), Delete(self.bodies.path)])
+        except TransactionFailed as error:
+            log.info("the producer's nodes are left to the cleaner: %s", error)
 
     def _state(self, seq: int) -> bytes:
         return encode(ProducerState(self._client_id, seq, self._claim))

@@ -430,6 +430,15 @@ class Publisher:
         if self._thread is not None:
             self._thread.join(timeout)
 
+    def release(self) -> None:
+        """After close(): leave nothing behind that nobody needs."""
+        if self._outstanding or (self._thread is not None and self._thread.is_alive()):
+            return
+        try:
+            self._producer.release()
+        except ZkmsError as error:
+            log.info("what is left of the producer is left to the cleaner: %s", error)
+
 
 def _unsent(error: ConnectionLost) -> ConnectionLost:
     """A connection lost while we prepared to send: whatever became of that request, the message is not stored."""

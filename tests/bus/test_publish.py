@@ -630,3 +630,17 @@ def test_every_error_of_publish_is_ours(bus: Bus) -> None:
     ):
         with pytest.raises(ZkmsError):
             call()
+
+
+def test_a_publisher_that_closes_leaves_nothing_behind(connect: Connect, raw: KazooClient, tree: Tree) -> None:
+    """Unless it has a name, whose numbers go on; or somebody has still to read what it stored."""
+    first, second = connect(), connect()
+    subs = [bus.subscribe("users", ack="manual") for bus in (first, second)]
+    passing, named, big = connect(), connect(producer="orders"), connect()
+    passing.publish("users", "hello")
+    named.publish("users", "hello")
+    big.publish("users", b"x" * 20_000)
+    for bus in (passing, named, big):
+        bus.close()
+    assert sorted(raw.get_children(tree.producers)) == sorted(["orders", big.client_id])
+    assert [sub.get(timeout=5).data[:5] for sub in subs for _ in range(3)] == ["hello", "hello", b"xxxxx"] * 2
