@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-import msgspec
-
 from zkms import frame as frames
 from zkms.acks import Acks
 from zkms.batching import Batching
@@ -32,26 +30,22 @@ from zkms.errors import (
     ConnectionLost,
     InvalidArgument,
     InvalidMessage,
-    NewerLayout,
-    NodeExists,
-    NodeMissing,
-    StoreError,
-    TransactionFailed,
     ZkmsError,
 )
 from zkms.frame import Packed
+from zkms.layout import ensure_tree
 from zkms.limits import MAX_PER_FRAME
 from zkms.loop import Loop
 from zkms.membership import Membership
 from zkms.names import check_topic
-from zkms.operations import MAX_TRANSACTION, Create, SetData
+from zkms.operations import MAX_TRANSACTION
 from zkms.producer import Producer
 from zkms.publisher import Publisher, total
 from zkms.receipt import Receipt
 from zkms.registrar import Registrar
-from zkms.session import Session, State, failed_with
+from zkms.session import Session, State
 from zkms.subscription import AckMode, Handler, OnError, OnGap, Subscription
-from zkms.tree import LAYOUT, Layout, Tree, decode, encode
+from zkms.tree import Tree
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -417,43 +411,6 @@ class Bus:
     def clients(self) -> list[ClientInfo]:
         """The processes that are connected."""
         return self._discovery.clients()
-
-
-def ensure_tree(session: Session, tree: Tree) -> None:
-    """Make the root and what stands below it in every tree; refuse one that is newer than we are, or not ours."""
-    deadline = time.monotonic() + session.config.connect_timeout
-    while True:
-        try:
-            _ensure_tree(session, tree)
-            return
-        except ConnectionLost as error:  # each step does nothing where it was done before
-            if not error.outcome_unknown or time.monotonic() >= deadline:
-                raise
-
-
-def _ensure_tree(session: Session, tree: Tree) -> None:
-    try:
-        data, _ = session.get(tree.root)
-    except NodeMissing:
-        data = b""
-    if data:
-        try:
-            layout = decode(data, Layout).layout
-        except msgspec.MsgspecError as error:
-            raise StoreError("holds another program's data: choose another root", path=tree.root) from error
-        if layout > LAYOUT:
-            raise NewerLayout(tree.root, layout, LAYOUT)
-        return
-    levels = tree.root.split("/")[1:]
-    parents = ["/" + "/".join(levels[:depth]) for depth in range(1, len(levels) + 1)]
-    for path in (*parents, *tree.skeleton):
-        try:
-            if session.exists(path) is None:
-                session.multi([Create(path)])
-        except TransactionFailed as error:
-            if not failed_with(error, NodeExists):
-                raise error.cause from error
-    session.multi([SetData(tree.root, encode(Layout(LAYOUT)))])
 
 
 def _is_text(value: object) -> bool:

@@ -6,12 +6,12 @@ import time
 
 import click
 
-from zkms.bus import ensure_tree
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.output import plural, print_json, print_table
 from zkms.config import Config
 from zkms.errors import NodeMissing, TransactionFailed
+from zkms.layout import ensure_tree
 from zkms.session import Session
 from zkms.tree import Tree
 from zkms_cleaner.election import Election, Lead

@@ -74,6 +74,12 @@ def failure_to_connect(hosts: str) -> str:
     return str(failure.value)
 
 
+def test_a_chroot_that_does_not_exist_is_named(zookeeper: Server) -> None:
+    """Rather than a znode of ours."""
+    with pytest.raises(zkms.StoreError, match="chroot .*/nowhere' does not exist"):
+        zkms.connect(f"{zookeeper.hosts}/nowhere", cleaner=False)
+
+
 def test_a_host_that_does_not_exist_is_named() -> None:
     """The error says which host, and that it does not exist."""
     assert "no-such-host.invalid:2181: no such host" in failure_to_connect("no-such-host.invalid:2181")
