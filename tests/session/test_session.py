@@ -76,7 +76,7 @@ def failure_to_connect(hosts: str) -> str:
 
 def test_a_chroot_that_does_not_exist_is_named(zookeeper: Server) -> None:
     """Rather than a znode of ours."""
-    with pytest.raises(zkms.StoreError, match="chroot .*/nowhere' does not exist"):
+    with pytest.raises(zkms.StoreError, match=r"chroot .*/nowhere' does not exist"):
         zkms.connect(f"{zookeeper.hosts}/nowhere", cleaner=False)
 
 
