@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from zkms import frame as frames
@@ -229,7 +229,7 @@ class Bus:
         packed = self._pack(topic, data, key, headers, id, codec)
         deadline = time.monotonic() + self._allowed(timeout)
         options = self._options(topic, to_self, if_nobody)
-        _, most = self._frame_budget(topic)
+        _, most = self._frame_budget(topic, deadline)
         future, place = self._batching.send(topic, packed, most=most, deadline=deadline, **options)
         return _result(future, deadline).at(place)
 
@@ -257,7 +257,7 @@ class Bus:
         given = checked = 0
         deadline = time.monotonic() + allowed
         try:
-            largest, most = self._frame_budget(topic)
+            largest, most = self._frame_budget(topic, deadline)
             for data in messages:
                 given += 1
                 packed = self._pack(topic, data, key(data) if key else None, headers, None, codec)
@@ -266,7 +266,7 @@ class Bus:
                     deadline = time.monotonic() + allowed
                     futures.append(self._send(topic, frame, to_self, if_nobody, deadline))
                     frame, size = [], 0
-                    largest, most = self._frame_budget(topic)
+                    largest, most = self._frame_budget(topic, deadline)
                     while checked < len(futures) and futures[checked].done():
                         futures[checked].result()
                         checked += 1
@@ -289,9 +289,12 @@ class Bus:
     def _allowed(self, timeout: float | None) -> float:
         return self.config.request_timeout if timeout is None else check_seconds("timeout", timeout)
 
-    def _frame_budget(self, topic: str) -> tuple[int, int]:
+    def _frame_budget(self, topic: str, deadline: float) -> tuple[int, int]:
         """Bytes and messages for one frame: half of what fits, so that there is room for the names in the queues."""
-        members = self._membership.get(check_topic(topic)).members
+        try:
+            members = self._membership.get(check_topic(topic), deadline).members
+        except ConnectionLost as error:
+            raise ConnectionLost(f"not stored: {error}", outcome_unknown=False) from error
         limits = [member.registration.limit for member in members]
         return MAX_TRANSACTION // 2, min([MAX_PER_FRAME, *limits])
 
@@ -426,6 +429,8 @@ def _is_text(value: object) -> bool:
 def _result(future: Future[Receipt], deadline: float) -> Receipt:
     try:
         return future.result(max(0.0, deadline - time.monotonic()))
+    except CancelledError as error:  # by us, when it was waited for before
+        raise ConnectionLost("ZooKeeper did not answer in time") from error
     except TimeoutError as error:
         if not future.done():
             future.cancel()  # recovery will not send it again
