@@ -315,6 +315,11 @@ def test_a_publish_and_a_receipt_keep_to_their_own_time_out(
                     bus.publish("topic", b"late", timeout=0.5)
                 assert time.monotonic() - began < 2.0
                 began = time.monotonic()
+                with pytest.raises(ConnectionLost) as failure:
+                    bus.publish_many("topic", [b"late"], timeout=0.5)
+                assert time.monotonic() - began < 2.0
+                assert failure.value.outcome_unknown is (state is State.CONNECTED)
+                began = time.monotonic()
                 with suppress(ConnectionLost):
                     receipt.wait(0.5)
                 assert time.monotonic() - began < 3.0
