@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zkms.bus import Bus
 from zkms.operations import Create
-from zkms.tree import QueueState, encode, entry_prefix
+from zkms.tree import QueueState, encode, entry_prefix, parse_entry
 
 
 def make_orphan(bus: Bus, client: str = "ghost", topic: str = "users", entries: int = 3) -> str:
@@ -22,6 +22,11 @@ def make_orphan(bus: Bus, client: str = "ghost", topic: str = "users", entries: 
         count = min(1000, entries - start)
         session.multi([Create(f"{queue}/{entry_prefix(1, 4)}", b"data", sequence=True)] * count)
     return queue
+
+
+def messages(bus: Bus, queue: str) -> int:
+    """How many messages wait in a queue."""
+    return sum(parse_entry(name).messages for name in bus.session.children(queue)[0])
 
 
 def entries(bus: Bus, queue: str) -> int:
