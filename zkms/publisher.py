@@ -134,8 +134,7 @@ class Publisher:
             return self._finished(outgoing)
         except ConnectionLost as error:
             raise _unsent(error) from error
-        if not outgoing.targets:
-            return self._finished(outgoing)
+        # Also if all queues are full: it has to wait for its turn, lest it be missed behind a gap that was announced.
         self._enter(deadline)
         try:
             self._number(outgoing)

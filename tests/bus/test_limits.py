@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 
-from zkms import Bus, Gap, Message, Subscription
+from zkms import BadVersion, Bus, Gap, Message, Subscription, TransactionFailed
 from zkms.limits import Limits
+from zkms.operations import Create, Operation
 from zkms.subscription import Subscription as SubscriptionClass
 from zkms.tree import Tree, parse_entry
 
@@ -198,6 +200,45 @@ def test_a_flagged_queue_emptied_by_hand_is_used_again(
     eventually(lambda: not any(info.full for info in bus.subscriptions("users") if info.client == sub._bus.client_id))
     bus.publish("users", "later")
     eventually(lambda: listener.data[-1] == "later")
+
+
+def test_a_message_that_finds_only_full_queues_does_not_overtake_those_before_it(
+    connect: Connect, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be missing behind the gap, between two messages of its publisher that arrive."""
+    listener = Listener()
+    listener.go.clear()
+    listener.subscribe(connect(), "users", limit=4)
+    publisher, other = connect(), connect()
+    publisher.publish("users", 0)
+    held: list[tuple[Future[Any], Sequence[Operation]]] = []
+    send = publisher.session.multi_async
+
+    def hold_the_first_publish(operations: Sequence[Operation]) -> Future[Any]:
+        if held or not any(isinstance(operation, Create) for operation in operations):
+            return send(operations)
+        held.append((Future(), operations))
+        return held[0][0]
+
+    monkeypatch.setattr(publisher.session, "multi_async", hold_the_first_publish)
+    threads = [threading.Thread(target=publisher.publish, args=["users", data]) for data in ("one", "two")]
+    threads[0].start()
+    eventually(lambda: held)
+    publish_singly(other, list(range(1, 8)))
+    assert other.subscriptions("users")[0].full
+    threads[1].start()
+    eventually(lambda: len(publisher._publisher._outstanding) == 2 or not threads[1].is_alive())
+    listener.go.set()
+    eventually(lambda: listener.gaps)
+    future, operations = held[0]
+    future.set_exception(TransactionFailed(0, BadVersion("a flag moved the epoch"), operations[0]))
+    for thread in threads:
+        thread.join(20)
+    eventually(lambda: "one" in listener.data)
+    other.publish("users", "three")
+    eventually(lambda: "three" in listener.data)
+    assert listener.data == [0, 1, 2, 3, "one", "two", "three"]
+    assert place_of_the_gap(listener) == 4
 
 
 def check_a_miss_is_announced(bus: Bus, connect: Connect, eventually: Eventually) -> None:
