@@ -146,19 +146,19 @@ def test_a_stream_of_frames_is_stored_once_and_in_order_wherever_it_is_cut(
 def test_several_threads_of_one_bus_lose_nothing_and_keep_their_order(
     connect: Connect, audience: Audience, proxy: Proxy
 ) -> None:
-    """They share the window and the recovery; each sees its own messages arrive in its order."""
+    """They share transactions, the window and the recovery; each sees its own messages arrive in its order."""
     listeners = audience(TOPIC, 2)
     bus = connect(through=proxy)
     errors: list[BaseException] = []
 
     def publish(name: int) -> None:
         try:
-            for i in range(60):
+            for i in range(30):
                 bus.publish(TOPIC, [name, i])
         except zkms.ZkmsError as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=publish, args=(name,)) for name in range(4)]
+    threads = [threading.Thread(target=publish, args=(name,)) for name in range(12)]
     for thread in threads:
         thread.start()
     chance = random.Random(3)
@@ -171,8 +171,8 @@ def test_several_threads_of_one_bus_lose_nothing_and_keep_their_order(
     assert errors == []
     orders = [listener.await_last("last") for listener in listeners]
     assert orders[0] == orders[1]
-    for name in range(4):
-        assert [data[1] for data in orders[0][:-1] if data[0] == name] == list(range(60))
+    for name in range(12):
+        assert [data[1] for data in orders[0][:-1] if data[0] == name] == list(range(30))
 
 
 def test_a_publisher_whose_session_expires_in_mid_stream_goes_on_where_it_was(
