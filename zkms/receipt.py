@@ -90,7 +90,10 @@ class Receipt:
         return f"<Receipt {self.id}: {len(self._acked)} acked, {len(self._pending)} pending, {len(self._gone)} gone>"
 
     def wait(self, timeout: float | None = None) -> Receipt:
-        """Return when nobody is pending any more, or after `timeout` seconds; then look at the properties."""
+        """Return when nobody is pending any more, or after `timeout` seconds; then look at the properties.
+
+        Raises `ConnectionLost` if ZooKeeper cannot be asked in that time.
+        """
         deadline = None if timeout is None else time.monotonic() + check_seconds("timeout", timeout)
         with self._lock:
             fired: set[str] = set(self._pending)
