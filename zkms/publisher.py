@@ -435,8 +435,8 @@ class Publisher:
             return
         try:
             self._producer.release()
-        except ZkmsError as error:
-            log.info("what is left of the producer is left to the cleaner: %s", error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the bus has to close
+            log.warning("what is left of the producer is left to the cleaner: %r", error)
 
 
 def _unsent(error: ConnectionLost) -> ConnectionLost:
