@@ -1,11 +1,14 @@
 """Who subscribes to a topic, and at which epoch: one getChildren reply, kept until its watch fires.
 
 A snapshot may be stale at any moment. That is safe, because a publish carries the snapshot's epoch into its transaction
-and is refused if a subscription came or went meanwhile.
+and is refused if a subscription came or went meanwhile. One that only vanishes, with its session, moves no epoch, so
+snapshots of one epoch may differ: a publisher never goes back to an older one, or the vanished subscription would get
+a later message without the earlier ones.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections import OrderedDict
@@ -35,6 +38,8 @@ class Members(msgspec.Struct):
     epoch: int
     members: tuple[Member, ...] = ()
     stale: bool = False
+    ticket: int = 0
+    """Ascending in the order of asking, which is that of the answers."""
 
 
 class Membership:
@@ -44,6 +49,7 @@ class Membership:
         self._session = session
         self._tree = tree
         self._known: OrderedDict[str, Members] = OrderedDict()
+        self._tickets = itertools.count(1)
         self._lock = threading.Lock()
 
     def get(self, topic: str, deadline: float | None = None) -> Members:
@@ -58,11 +64,17 @@ class Membership:
     def forget(self, topic: str) -> None:
         """The snapshot was refused: read again next time."""
         with self._lock:
-            self._known.pop(topic, None)
+            if topic in self._known:
+                self._known[topic].stale = True
+
+    def is_newest(self, topic: str, snapshot: Members) -> bool:
+        """Whether nobody has read a newer one since."""
+        with self._lock:
+            return self._known.get(topic, snapshot).ticket <= snapshot.ticket
 
     def refresh(self, topic: str, deadline: float | None = None) -> Members:
         """Read the topic's subscriptions now."""
-        snapshot = Members(-1)
+        snapshot = Members(-1, ticket=next(self._tickets))
 
         def expire() -> None:
             snapshot.stale = True
@@ -74,6 +86,9 @@ class Membership:
         snapshot.epoch = stat.version
         snapshot.members = self._read(topic, names, deadline)
         with self._lock:
+            known = self._known.get(topic)
+            if known is not None and known.ticket > snapshot.ticket:
+                return known
             self._known[topic] = snapshot
             self._known.move_to_end(topic)
             while len(self._known) > MAX_TOPICS:

@@ -122,20 +122,24 @@ class Publisher:
         """
         outgoing = Outgoing(topic, packed, without=without, drop=drop, deadline=deadline)
         need = Room(len(packed), sum(len(message.raw) for message in packed))
-        try:
-            snapshot = self._resolve(outgoing)
-            while not self._limits.admit(topic, outgoing.targets, need, deadline):
-                self._membership.forget(topic)
-                self._check_deadline(outgoing)
+        while True:
+            try:
                 snapshot = self._resolve(outgoing)
-        except NoSubscribers:
-            if not drop:
-                raise
-            return self._finished(outgoing)
-        except ConnectionLost as error:
-            raise _unsent(error) from error
-        # Also if all queues are full: it has to wait for its turn, lest it be missed behind a gap that was announced.
-        self._enter(deadline)
+                while not self._limits.admit(topic, outgoing.targets, need, deadline):
+                    self._membership.forget(topic)
+                    self._check_deadline(outgoing)
+                    snapshot = self._resolve(outgoing)
+            except NoSubscribers:
+                if not drop:
+                    raise
+                return self._finished(outgoing)
+            except ConnectionLost as error:
+                raise _unsent(error) from error
+            # Also if all queues are full: it has to wait for its turn, lest it be missed behind a gap announced before.
+            self._enter(deadline)
+            if self._membership.is_newest(topic, snapshot):
+                break
+            self._order.release()
         try:
             self._number(outgoing)
             operations = self._operations(outgoing, snapshot)

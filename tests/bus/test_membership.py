@@ -6,11 +6,13 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from kazoo.client import KazooClient
 
 from zkms import Bus, ConnectionLost, NoSubscribers
-from zkms.membership import Members
+from zkms.membership import Members, Membership
 from zkms.operations import Check
 from zkms.publisher import Publisher
+from zkms.tree import Tree
 
 from .conftest import Connect, Eventually
 from .listener import Listener
@@ -195,6 +197,69 @@ def test_a_subscriber_that_left_is_not_written_to(bus: Bus, connect: Connect) ->
     assert [staying.get(timeout=5).data for _ in range(2)] == [0, 1]
     assert receipt.wait(timeout=5).acked == (staying.id,)
     assert receipt.gone == {}
+
+
+def check_views_do_not_go_back(
+    bus: Bus, connect: Connect, raw: KazooClient, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fail if a message that waited for its turn reaches a subscription that an earlier one found gone."""
+    staying, vanishing = connect().subscribe("users"), connect().subscribe("users", ack="manual")
+    bus.publish("users", 0)
+    publisher, waiting = bus._publisher, threading.Event()
+    enter = Publisher._enter
+
+    def announce(self: Publisher, deadline: float) -> None:
+        waiting.set()
+        enter(self, deadline)
+
+    monkeypatch.setattr(Publisher, "_enter", announce)
+    thread = threading.Thread(target=bus.publish, args=["users", "late"])
+    with publisher._order:
+        thread.start()
+        assert waiting.wait(10)
+        raw.delete(tree.registration("users", vanishing.id))  # as its session's end does: no epoch moves
+        publisher._membership.forget("users")
+        assert [m.subscription for m in publisher._membership.get("users").members] == [staying.id]
+    thread.join(20)
+    assert [staying.get(timeout=5).data for _ in range(2)] == [0, "late"]
+    assert len(raw.get_children(tree.queue(vanishing.id, "users"))) == 1
+
+
+def test_a_publisher_does_not_go_back_to_an_older_view(
+    bus: Bus, connect: Connect, raw: KazooClient, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a subscriber whose session expired would find a message, miss the one before it, and hear of a gap later."""
+    check_views_do_not_go_back(bus, connect, raw, tree, monkeypatch)
+
+
+def test_without_the_second_look_it_would(
+    bus: Bus, connect: Connect, raw: KazooClient, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaking it on purpose."""
+    monkeypatch.setattr(Membership, "is_newest", lambda *_args: True)
+    with pytest.raises(AssertionError):
+        check_views_do_not_go_back(bus, connect, raw, tree, monkeypatch)
+
+
+def test_of_two_reads_at_once_the_one_asked_later_counts(
+    bus: Bus, connect: Connect, raw: KazooClient, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the answer to the earlier one is worked through last."""
+    staying, vanishing = connect().subscribe("users"), connect().subscribe("users")
+    membership = Membership(bus.session, tree)
+    read = Membership._read
+    results: list[Members] = []
+
+    def overtaken(self: Membership, *args: object) -> object:
+        monkeypatch.setattr(Membership, "_read", read)
+        raw.delete(tree.registration("users", vanishing.id))
+        results.append(membership.refresh("users"))
+        return read(self, *args)
+
+    monkeypatch.setattr(Membership, "_read", overtaken)
+    results.append(membership.refresh("users"))
+    assert results[0] is results[1]
+    assert [member.subscription for member in membership.get("users").members] == [staying.id]
 
 
 def test_if_everybody_leaves_meanwhile_the_publisher_is_told(bus: Bus, connect: Connect) -> None:
