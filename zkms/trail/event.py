@@ -1,0 +1,178 @@
+"""The schema of a trail, version 1: JSON lines, an event a line, ranges of messages rather than single ones.
+
+A file is NODE-STARTED-NUMBER.jsonl. Its first line is an `opened` event, which says whose it is, its last line a
+`closed` one, if its process lived to write it. Every line has a number `i`, counted through all files of a process:
+what is missing in `i` is lost, and where the recorder knows of it, a `lost` event says how many lines and since when.
+
+A message's id is PRODUCER:SEQ. `seq` is the first message of a range and `n` its length; where the range has holes
+`places` lists the messages in it, counted from `seq`, and `n` is how many these are. A field that says nothing is left
+out of the line; in Parquet it is null.
+
+What happened, and what such a line says besides when:
+
+    opened        node host pid run started file flush lost v     a file begins; `lost`: lines this process lost so far
+    closed        lines lost [reason]                             it ends; reason "unclean": its process was killed
+    lost          n at [of] reason                                n lines are missing, since `at`; `of`: a file's name
+    session       state [zxid]                                    connected, suspended, expired, closed
+    subscribed    sub topic kind [zxid partition epoch reason]    it gets what is published from now on;
+                                                                  with `partition`: this node owns it from `epoch` on
+    unsubscribed  sub topic kind [partition epoch reason]         given up; what waited for it is dropped
+    published     topic producer seq n subs at size [keys ids zxid expires]   stored for all of `subs`, none if empty
+    delayed       topic producer seq n due at [keys ids zxid expires]   stored, to be published at `due`
+    due           topic producer seq n subs due zxid              moved into the queues of `subs`, now
+    delivered     sub topic kind producer seq n at size [partition epoch attempt]   handed over for the first time
+    redelivered   the same, attempt > 1                           handed over again, as nobody acked it
+    acked         sub topic kind producer seq n [partition epoch zxid]   done with
+    nacked        sub topic kind producer seq n attempt [partition epoch due reason]   given back, to come again
+    expired       [sub] topic producer seq n expires              dropped, as its time was over
+    dead          sub topic [producer seq] n reason               set aside: dead letters
+    gap           sub topic reason                                something may have been missed before this point
+    purged        sub topic n reason                              a queue was emptied, `n` messages in it, by this node
+
+`t` is the process's wall clock, `m` its monotonic one, both in seconds; `at` the wall clock at which the frame was
+published, by its producer's clock. Where a process has no clock to be trusted, zxids order what ZooKeeper stored.
+"""
+
+from __future__ import annotations
+
+from zlib import adler32, crc32
+
+import msgspec
+
+VERSION = 1
+SUFFIX = ".jsonl"
+OPEN_SUFFIX = ".open"
+"""Follows SUFFIX as long as the file is written to."""
+
+EVENTS = (
+    "opened",
+    "closed",
+    "lost",
+    "session",
+    "subscribed",
+    "unsubscribed",
+    "published",
+    "delayed",
+    "due",
+    "delivered",
+    "redelivered",
+    "acked",
+    "nacked",
+    "expired",
+    "dead",
+    "gap",
+    "purged",
+)
+KINDS = ("live", "durable", "group")
+VIOLATIONS = {
+    "lost": "stored for a durable or group subscription, and neither delivered nor accounted for by another event",
+    "missed": "the same for a live subscription, without a gap event that would cover it",
+    "duplicated": "delivered again to the same subscription, by an event that does not call itself redelivered",
+    "out_of_order": "delivered after a younger message of the same producer; for a group, of the same key as well",
+    "early": "delivered before it was due",
+    "after_expiry": "delivered after it had expired",
+    "not_owner": "acked with an epoch that was over: another node had taken the partition or the name before, by zxid",
+}
+"""What an audit can find, and what `zkms trail generate` can plant."""
+
+
+class Event(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One line. Which fields an event has is said above."""
+
+    event: str
+    i: int = 0
+    t: float
+    m: float | None = None
+    topic: str | None = None
+    producer: str | None = None
+    seq: int | None = None
+    n: int | None = None
+    places: list[int] | None = None
+    ids: list[str | None] | None = None
+    keys: list[int] | None = None
+    """One hash a message, 0 for one without a key; None if none has a key."""
+    sub: str | None = None
+    subs: list[str] | None = None
+    kind: str | None = None
+    partition: int | None = None
+    epoch: int | None = None
+    """Of the partition's or the durable name's ownership: grows with each change of owner."""
+    size: int | None = None
+    at: float | None = None
+    due: float | None = None
+    expires: float | None = None
+    attempt: int | None = None
+    zxid: int | None = None
+    state: str | None = None
+    reason: str | None = None
+    of: str | None = None
+    lines: int | None = None
+    """Of a file, with its first and last."""
+    lost: int | None = None
+    v: int | None = None
+    node: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    run: str | None = None
+    """Random, one for each recorder: tells two processes of one name apart."""
+    started: float | None = None
+    file: int | None = None
+    flush: float | None = None
+    """A kill loses what happened within so many seconds before it, at the most."""
+
+
+FROM_OPENED = ("node", "host", "pid", "run", "started", "file")
+"""Fields that a file's first line says for all of its lines; in Parquet every row has them."""
+
+COLUMNS: dict[str, str] = {
+    "source": "string",
+    "node": "string",
+    "host": "string",
+    "pid": "bigint",
+    "run": "string",
+    "started": "double",
+    "file": "bigint",
+    "i": "bigint",
+    "event": "string",
+    "t": "double",
+    "m": "double",
+    "topic": "string",
+    "producer": "string",
+    "seq": "bigint",
+    "n": "bigint",
+    "places": "array<bigint>",
+    "ids": "array<string>",
+    "keys": "array<bigint>",
+    "sub": "string",
+    "subs": "array<string>",
+    "kind": "string",
+    "partition": "int",
+    "epoch": "bigint",
+    "size": "bigint",
+    "at": "double",
+    "due": "double",
+    "expires": "double",
+    "attempt": "int",
+    "zxid": "bigint",
+    "state": "string",
+    "reason": "string",
+    "of": "string",
+    "lines": "bigint",
+    "lost": "bigint",
+    "flush": "double",
+}
+"""The Parquet files' columns, with types as Spark spells them; `source` is the file's name without its suffix."""
+
+PARTITIONS: dict[str, str] = {"date": "date", "hour": "int"}
+"""The directories of the Parquet layout, date=2026-11-16/hour=09: of `t`, in UTC."""
+
+
+def key_hash(key: str) -> int:
+    """A key as a number from 1 to 2**63 - 1, the same in every process and version."""
+    raw = key.encode()
+    return (crc32(raw) << 31 | adler32(raw) & 0x7FFFFFFF) or 1
+
+
+def message_id(producer: str, seq: int) -> str:
+    """As Message.id and receipts have it."""
+    return f"{producer}:{seq}"
