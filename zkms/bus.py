@@ -7,12 +7,13 @@ behind.
 
 Threads: kazoo's own, which only enqueue; zkms-session (deadlines), zkms-reader (reading and acking, never waits),
 zkms-publisher (recovery), zkms-registrar (expiry), zkms-cleaner (if it stands for election), and one zkms-deliver-TOPIC
-for each subscription with a handler: user code runs there and nowhere else.
+for each subscription with a handler: user code runs there and nowhere else. With a trail, zkms-trail writes it.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future
@@ -45,6 +46,8 @@ from zkms.receipt import Receipt
 from zkms.registrar import Registrar
 from zkms.session import Session, State
 from zkms.subscription import AckMode, Handler, OnError, OnGap, Subscription
+from zkms.trail.recorder import Recorder
+from zkms.trail.settings import Trail, as_trail
 from zkms.tree import Tree
 
 if TYPE_CHECKING:
@@ -72,6 +75,7 @@ def connect(
     tls: Tls | None = None,
     acl: Iterable[Any] | None = None,
     codec: Codec | None = None,
+    trail: str | os.PathLike[str] | Trail | None = None,
     client_id: str | None = None,
     session_timeout: float = 10.0,
     connect_timeout: float = 15.0,
@@ -81,7 +85,8 @@ def connect(
 
     `producer` names the producer, so that its message numbers go on after a restart. `cleaner=False` keeps this process
     out of the cleaner's election. With `auth`, znodes are open to those with the same credentials only; `acl` (kazoo's
-    ACL objects) says otherwise. A request that ZooKeeper does not answer within `request_timeout` raises.
+    ACL objects) says otherwise. `trail` is a directory, or a `zkms.trail.Trail`, in which to record what happens to
+    messages. A request that ZooKeeper does not answer within `request_timeout` raises.
     """
     pairs, sasl = parse_auth(auth)
     given = {} if client_id is None else {"client_id": client_id}
@@ -95,6 +100,7 @@ def connect(
         tls=tls,
         acl=check_acl(acl),
         codec=codec,
+        trail=as_trail(trail),
         session_timeout=session_timeout,
         connect_timeout=connect_timeout,
         request_timeout=request_timeout,
@@ -127,6 +133,9 @@ class Bus:
         )
         self._batching = Batching(self._publisher)
         self._discovery = Discovery(self.session, self.tree)
+        self.trail: Recorder | None = None
+        """Made when the bus is opened, if it was asked for."""
+        self._generation = 0
         self._subscriptions: dict[str, Subscription] = {}
         self._cleaner: Cleaner | None = None
         self._closed = False
@@ -139,14 +148,18 @@ class Bus:
     def open(self) -> None:
         """Connect, make the tree if it is not there, and show up as a client."""
         try:
+            if self.config.trail is not None:
+                self.trail = self._publisher.trail = Recorder(self.config.trail, self.client_id)
             self.session.start()
             ensure_tree(self.session, self.tree)
             self.session.listen(lambda: self.loop.post(self._session_changed))
             self.registrar.start()
+            self._generation = self.session.generation
+            self._record_session()
             if self.config.cleaner:
                 from zkms_cleaner import Cleaner
 
-                self._cleaner = Cleaner(self.session, self.tree, self.client_id)
+                self._cleaner = Cleaner(self.session, self.tree, self.client_id, trail=self.trail)
                 self._cleaner.start()
         except BaseException:
             self.close(timeout=0.0)
@@ -156,7 +169,8 @@ class Bus:
         """Finish what is in hand, unsubscribe, and end the session. Safe to call again.
 
         In this order: publishes in flight, subscriptions (no new messages, handlers finish, acks are sent, queues are
-        removed), the producer's nodes, the cleaner's candidacy, the session with its ephemerals, the reader loop. What
+        removed), the producer's nodes, the cleaner's candidacy, the session with its ephemerals, the reader loop, the
+        trail. What
         is in hand has `timeout` seconds altogether; a ZooKeeper that does not answer may take its request time-out
         besides.
         """
@@ -186,6 +200,9 @@ class Bus:
             self._cleaner.close()
         self.session.close()
         self.loop.close()
+        if self.trail is not None:
+            self._record_session()
+            self.trail.close()
 
     def __enter__(self) -> Bus:
         return self
@@ -195,7 +212,15 @@ class Bus:
     ) -> None:
         self.close()
 
+    def _record_session(self) -> None:
+        if self.trail is not None:
+            if self._generation != self.session.generation:
+                self._generation = self.session.generation
+                self.trail.note("session", state="expired")
+            self.trail.note("session", state=self.session.state.value)
+
     def _session_changed(self) -> None:
+        self._record_session()
         if self.session.state is State.CONNECTED:
             for subscription in list(self._subscriptions.values()):
                 subscription.reconnected()
@@ -387,6 +412,8 @@ class Bus:
         except BaseException:
             del self._subscriptions[topic]
             raise
+        if self.trail is not None:
+            self.trail.note("subscribed", sub=subscription.id, topic=topic, kind="live")
         subscription.start()
         return subscription
 
@@ -395,6 +422,8 @@ class Bus:
         try:
             self.registrar.unsubscribe(subscription)
         finally:
+            if self.trail is not None:
+                self.trail.note("unsubscribed", sub=subscription.id, topic=subscription.topic, kind="live")
             self._subscriptions.pop(subscription.topic, None)
 
     # -- discovery -----------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 from zkms.codec import Codec, check_codec
 from zkms.errors import InvalidArgument
 from zkms.names import check_name, check_root, new_client_id
+from zkms.trail.settings import Trail
 from zkms.tree import FULL_MARK
 
 DEFAULT_HOSTS = "127.0.0.1:2181"
@@ -118,6 +119,7 @@ class Config:
     tls: Tls | None = None
     acl: tuple[Any, ...] | None = None
     codec: Codec | None = None
+    trail: Trail | None = None
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__  # the one way to normalise fields of a frozen dataclass
@@ -126,6 +128,8 @@ class Config:
         if self.client_id.endswith(FULL_MARK):
             raise InvalidArgument(f"client_id {self.client_id!r} must not end with {FULL_MARK!r}")
         check_codec(self.codec)
+        if self.trail is not None and not isinstance(self.trail, Trail):
+            raise InvalidArgument(f"trail: give a directory or zkms.trail.Trail(...), not {self.trail!r:.60}")
         if self.producer is not None:
             check_name("producer", self.producer)
         for what in ("session_timeout", "connect_timeout", "request_timeout"):

@@ -54,6 +54,16 @@ class Handover:
         if complete:
             self.finish()
 
+    def then(self, callback: Callable[[], None]) -> None:
+        """Call this too when all is done with, before `done`."""
+        done = self._done
+
+        def both() -> None:
+            callback()
+            done()
+
+        self._done = both
+
     def finish(self) -> None:
         """The whole entry is done with; harmless if that is known."""
         with self._lock:

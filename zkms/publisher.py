@@ -43,6 +43,7 @@ from zkms.operations import MAX_TRANSACTION, Check, Create, Operation, transacti
 from zkms.producer import WINDOW, Producer
 from zkms.receipt import Receipt
 from zkms.session import Session, failed_with
+from zkms.trail.recorder import Recorder
 from zkms.tree import Tree, entry_prefix
 
 log = logging.getLogger("zkms.publisher")
@@ -65,6 +66,7 @@ class Outgoing:
         self.future: Future[Receipt] = Future()
         self.seq = 0
         self.raw = b""
+        self.at = 0.0
         self.targets: tuple[Member, ...] = ()
         self.skipped: dict[str, str] = {}
         self.epoch = -1
@@ -99,6 +101,7 @@ class Publisher:
         self._failure: ZkmsError | None = None
         self._closed = False
         self._thread: threading.Thread | None = None
+        self.trail: Recorder | None = None
 
     @property
     def under_way(self) -> int:
@@ -231,7 +234,8 @@ class Publisher:
     def _number(self, outgoing: Outgoing) -> None:
         outgoing.seq = self._producer.seq + 1
         self._producer.seq = outgoing.last
-        outgoing.raw = frames.encode(self._producer.name, outgoing.seq, time.time(), outgoing.packed)
+        outgoing.at = time.time()
+        outgoing.raw = frames.encode(self._producer.name, outgoing.seq, outgoing.at, outgoing.packed)
 
     def _operations(self, outgoing: Outgoing, snapshot: Members) -> list[Operation]:
         """The transaction but for the producer's part; refused here if it is too large to be sent."""
@@ -283,6 +287,8 @@ class Publisher:
             self._producer.bodies.add(outgoing.seq, len(outgoing.raw), queues)
             with self._state:
                 self._state.notify_all()
+        if self.trail is not None:
+            self.trail.published(outgoing, self._producer.name, entries, zxid)
         if outgoing.future.set_running_or_notify_cancel():
             outgoing.future.set_result(self._receipt(outgoing, entries, zxid))
 

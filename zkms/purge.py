@@ -105,11 +105,20 @@ def delete_queue(
     queue: str,
     guard: Sequence[Operation] = (),
     progress: Callable[[int], None] = lambda _count: None,
+    seen: Callable[[str], object] = lambda _name: None,
 ) -> int:
-    """Delete a queue with its entries, and its subscription's znode if that was the last one; return the entries."""
+    """Delete a queue with its entries, and its subscription's znode if that was the last one; return the entries.
+
+    `seen` gets the entries' names, some of them twice where ZooKeeper did not answer.
+    """
+
+    def every(name: str) -> bool:
+        seen(name)
+        return True
+
     deleted = 0
     while True:
-        deleted += delete_children(session, queue, guard, progress)
+        deleted += delete_children(session, queue, guard, progress, every)
         try:
             session.multi([*guard, Delete(queue)])
         except TransactionFailed as error:

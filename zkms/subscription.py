@@ -125,7 +125,8 @@ class Subscription:
 
     def abandon(self, timeout: float) -> None:
         """Stop without ZooKeeper, which does not answer: the session's end and the cleaner do the rest."""
-        self._stop(timeout)
+        if self._stop(timeout) and self._bus.trail is not None:
+            self._bus.trail.note("unsubscribed", sub=self.id, topic=self.topic, kind="live", reason="abandoned")
 
     def __enter__(self) -> Subscription:
         return self
@@ -135,6 +136,8 @@ class Subscription:
 
     def moved(self, id: str) -> None:
         """The registrar gave it a new queue: read that one from its start."""
+        if self._bus.trail is not None:
+            self._bus.trail.moved(self.topic, self.id, id)
         self.id = id
         if self._reader is not None:
             self._bus.loop.post(self._reader.close)
@@ -277,7 +280,10 @@ class Subscription:
             if fetched.entry.gap:
                 self._reach_gap(fetched.path, decode(fetched.raw, GapRecord))
                 return None
-            return self._unpacker.unpack(fetched, self._bus.acks.add)
+            unpacked = self._unpacker.unpack(fetched, self._bus.acks.add)
+            if self._bus.trail is not None:
+                self._bus.trail.delivered(self.id, unpacked.entry, len(fetched.raw))
+            return unpacked
         except (CannotDecode, msgspec.MsgspecError) as error:
             self._set_aside(fetched, error)
             return None
@@ -290,6 +296,8 @@ class Subscription:
 
     def _skip(self, entry: Handover, problem: Undecodable) -> None:
         """A message that cannot be decoded: reported when it is its turn, and done with."""
+        if self._bus.trail is not None:
+            self._bus.trail.undecodable(self.id, entry, problem.index, str(problem.error))
         self._report(problem.error, None)
         entry.skip(problem.index)
 
@@ -299,6 +307,8 @@ class Subscription:
         except ZkmsError as failure:
             log.warning("%s cannot be set aside, left where it is: %s", fetched.path, failure)
             kept = fetched.path
+        if self._bus.trail is not None:
+            self._bus.trail.set_aside(self.id, self.topic, fetched.entry, str(error))
         fate = "dropped" if kept is None else f"kept as {kept}"
         self._report(CannotDecode(f"{error}; {fate}", path=fetched.path, raw=fetched.raw), None)
 
@@ -311,6 +321,8 @@ class Subscription:
 
     def _announce(self, gap: Gap) -> None:
         log.warning("%r may have missed messages: %s", gap.topic, gap.reason)
+        if self._bus.trail is not None:
+            self._bus.trail.note("gap", sub=gap.subscription, topic=gap.topic, kind="live", reason=gap.reason)
         if self._on_gap is not None:
             self._tell(self._on_gap, gap)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from zkms.errors import Closed, TransactionFailed, ZkmsError
 from zkms.session import Session, State
+from zkms.trail.recorder import Recorder
 from zkms.tree import Tree
 from zkms_cleaner.election import Election, Lead
 from zkms_cleaner.sweep import Cut, Sweeper, Swept
@@ -31,6 +32,7 @@ class Cleaner:
         *,
         interval: float = INTERVAL,
         grace: float = GRACE,
+        trail: Recorder | None = None,
         swept: Callable[[Swept, float], None] = lambda _swept, _seconds: None,
         failed: Callable[[Exception], None] = lambda _error: None,
     ) -> None:
@@ -44,7 +46,7 @@ class Cleaner:
         self._failed = failed
         self._closed = False
         self._election = Election(session, tree, client_id)
-        self._sweeper = Sweeper(session, tree, grace=grace, stopped=lambda: self._closed)
+        self._sweeper = Sweeper(session, tree, grace=grace, trail=trail, stopped=lambda: self._closed)
         self._thread = threading.Thread(target=self._run, name="zkms-cleaner", daemon=True)
 
     @property

@@ -14,9 +14,10 @@ from zkms.bus import Bus, connect
 from zkms.cli.connection import read_auth, read_tls
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure, as_failure, interrupt_on_sigterm
-from zkms.cli.options import Seconds
+from zkms.cli.options import Seconds, trail_option
 from zkms.config import DEFAULT_HOSTS, Config
 from zkms.errors import ConnectionLost, ZkmsError
+from zkms.trail.settings import as_trail
 from zkms.version import __version__
 from zkms_cleaner.cleaner import GRACE, INTERVAL, Cleaner
 from zkms_cleaner.notify import notify, watchdog_seconds
@@ -62,7 +63,13 @@ class Daemon:
             return
         with bus:
             self._cleaner = Cleaner(
-                bus.session, bus.tree, bus.client_id, interval=self._interval, grace=self._grace, **hooks
+                bus.session,
+                bus.tree,
+                bus.client_id,
+                interval=self._interval,
+                grace=self._grace,
+                trail=bus.trail,
+                **hooks,
             )
             self._cleaner.start()
             notify("READY=1")
@@ -210,6 +217,7 @@ Exit codes:
     show_default=True,
     help="Address to serve them on.",
 )
+@trail_option
 @click.option(
     "--session-timeout",
     type=Seconds(min=0, min_open=True),
@@ -237,6 +245,7 @@ def main(
     timeout: float,
     metrics_port: int | None,
     metrics_host: str,
+    trail: str | None,
     session_timeout: float,
     log_level: str | None,
 ) -> None:
@@ -267,13 +276,14 @@ def main(
                 tls=read_tls(),
                 cleaner=False,
                 connect_timeout=CONNECT_TIMEOUT,
+                trail=as_trail(trail),
             )
             if dry_run:
                 oneshot.dry_run(config, grace=grace, json=json_)
             else:
                 oneshot.once(config, grace=grace, timeout=timeout, json=json_)
             return
-        daemon = Daemon({**options, "auth": read_auth(), "tls": read_tls()}, interval, grace)
+        daemon = Daemon({**options, "auth": read_auth(), "tls": read_tls(), "trail": trail}, interval, grace)
 
         def on_signal(_number: int, _frame: FrameType | None) -> None:
             daemon.stop()

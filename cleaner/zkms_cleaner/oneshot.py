@@ -13,6 +13,7 @@ from zkms.config import Config
 from zkms.errors import NodeMissing, TransactionFailed
 from zkms.layout import ensure_tree
 from zkms.session import Session
+from zkms.trail.recorder import Recorder, recording
 from zkms.tree import Tree
 from zkms_cleaner.election import Election, Lead
 from zkms_cleaner.orphans import Finding
@@ -33,13 +34,14 @@ def dry_run(config: Config, *, grace: float, json: bool) -> None:
 
 def once(config: Config, *, grace: float, timeout: float, json: bool) -> None:
     """Purge what is orphaned now and still is when the grace is over, and print it."""
-    session = Session(config)
-    session.start()
-    try:
-        tree = Tree(config.root)
-        removed = _sweep(session, tree, config, grace, timeout) if _is_there(session, tree) else []
-    finally:
-        session.close()  # the lead goes with the session
+    with recording(config.trail, config.client_id) as trail:
+        session = Session(config)
+        session.start()
+        try:
+            tree = Tree(config.root)
+            removed = _sweep(session, tree, config, grace, timeout, trail) if _is_there(session, tree) else []
+        finally:
+            session.close()  # the lead goes with the session
     _show(removed, json=json, verb="purged")
 
 
@@ -56,9 +58,11 @@ def _is_there(session: Session, tree: Tree) -> bool:
     return False
 
 
-def _sweep(session: Session, tree: Tree, config: Config, grace: float, timeout: float) -> list[Finding]:
+def _sweep(
+    session: Session, tree: Tree, config: Config, grace: float, timeout: float, trail: Recorder | None
+) -> list[Finding]:
     lead = _lead(Election(session, tree, config.client_id), timeout)
-    sweeper = Sweeper(session, tree, grace=grace)
+    sweeper = Sweeper(session, tree, grace=grace, trail=trail)
     try:
         first = sweeper.sweep(lead)
         if not first.waiting:

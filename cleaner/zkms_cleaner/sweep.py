@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from typing import Any
 
@@ -22,7 +22,8 @@ from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, Not
 from zkms.operations import Create, Delete, Operation, SetData, transaction_size
 from zkms.purge import BATCH, BATCH_BYTES, delete_queue
 from zkms.session import Session
-from zkms.tree import QueueState, Tree, decode, encode
+from zkms.trail.recorder import Recorder
+from zkms.tree import QueueState, Tree, decode, encode, parse_entry
 from zkms_cleaner.election import Lead
 from zkms_cleaner.orphans import PRODUCER_IDLE, PURGED, Finding, Orphans
 
@@ -55,6 +56,7 @@ class Sweeper:
         *,
         grace: float,
         producer_idle: float = PRODUCER_IDLE,
+        trail: Recorder | None = None,
         stopped: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
@@ -62,6 +64,7 @@ class Sweeper:
         self._session = session
         self._tree = tree
         self._grace = grace
+        self._trail = trail
         self._stopped = stopped
         self._clock = clock
         self._discovery = Discovery(session, tree)
@@ -128,18 +131,19 @@ class Sweeper:
         """Each in a transaction of its own, with its entries; those where that fails are left to `_remove_large`."""
         listed = self._discovery.ask(queues, lambda f: self._session.children_async(f.path), self._note)
         transactions: dict[Finding, list[Operation]] = {}
-        counts = {}
+        names_in: dict[Finding, list[str]] = {}
         for finding, (names, _) in listed.items():
             operations: list[Operation] = [Delete(f"{finding.path}/{name}") for name in names[: 2 * SMALL]]
             operations.append(Delete(finding.path))
             if finding.alone:
                 operations.append(Delete(finding.path.rsplit("/", 1)[0]))
             transactions[finding] = operations
-            counts[finding] = len(names)
+            names_in[finding] = names
         removed = []
         for finding in self._commit_all(lead, transactions, quietly=True):
-            removed.append(msgspec.structs.replace(finding, entries=counts[finding]))
+            removed.append(msgspec.structs.replace(finding, entries=len(names_in[finding])))
             log.info("purged %s", removed[-1])
+            self._record(finding, names_in[finding])
         # The last of several queues takes its subscription with it; as long as there is another, ZooKeeper refuses.
         parents = {f.path.rsplit("/", 1)[0]: f for f in removed if not f.alone}
         self._commit_all(lead, {finding: [Delete(path)] for path, finding in parents.items()}, quietly=True)
@@ -148,8 +152,9 @@ class Sweeper:
     def _remove_large(self, lead: Lead, queues: list[Finding]) -> list[Finding]:
         removed = []
         for finding in queues:
+            names: set[str] = set()
             try:
-                entries = delete_queue(self._session, finding.path, lead.guard, lambda _count: self._check())
+                entries = delete_queue(self._session, finding.path, lead.guard, lambda _count: self._check(), names.add)
             except (ConnectionLost, TransactionFailed):
                 raise
             except StoreError as error:
@@ -157,8 +162,15 @@ class Sweeper:
                 continue
             done = msgspec.structs.replace(finding, entries=entries)
             log.info("purged %s", done)
+            self._record(finding, names)
             removed.append(done)
         return removed
+
+    def _record(self, finding: Finding, names: Collection[str]) -> None:
+        if self._trail is not None:
+            subscription, topic = finding.path.split("/")[-2:]
+            messages = sum(parse_entry(name).messages for name in names)
+            self._trail.purged(subscription, topic, messages, finding.reason)
 
     def _remove_others(self, lead: Lead, findings: list[Finding]) -> list[Finding]:
         transactions = {finding: self._removal(finding) for finding in findings}

@@ -65,7 +65,7 @@ def read_tls(environ: Mapping[str, str] = os.environ) -> Tls | None:
     return Tls(ca=ca, cert=cert, key=key) if ca or cert or key else None
 
 
-def open_bus(settings: Settings, *, cleaner: bool) -> Bus:
+def open_bus(settings: Settings, *, cleaner: bool, trail: str | None = None) -> Bus:
     """Connect as a client that publishes or subscribes."""
     return connect(
         find_hosts(settings),
@@ -73,6 +73,7 @@ def open_bus(settings: Settings, *, cleaner: bool) -> Bus:
         auth=read_auth(),
         tls=read_tls(),
         cleaner=cleaner,
+        trail=trail,
         connect_timeout=CONNECT_TIMEOUT,
     )
 

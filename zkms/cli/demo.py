@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from zkms.cli.failure import set_up_logging
-from zkms.cli.options import JSON_HELP, VERBOSE_HELP
+from zkms.cli.options import JSON_HELP, VERBOSE_HELP, trail_option
 from zkms.cli.output import plural, print_json
 
 if TYPE_CHECKING:
@@ -28,9 +28,10 @@ In your program:
 
 
 @click.command()
+@trail_option
 @click.option("--json", "json_", is_flag=True, help=JSON_HELP)
 @click.option("-v", "--verbose", count=True, help=VERBOSE_HELP)
-def demo(json_: bool, verbose: int) -> None:
+def demo(trail: str | None, json_: bool, verbose: int) -> None:
     """Show it all in under a minute, with nothing to set up.
 
     Starts a ZooKeeper, three cache nodes and a cleaner on this machine, invalidates caches, kills a node and watches
@@ -50,7 +51,7 @@ def demo(json_: bool, verbose: int) -> None:
     def say(text: str) -> None:
         click.echo(f"{time.monotonic() - began:6.1f} s  {text}", err=json_)
 
-    summary = Story(title, say).run()
+    summary = Story(title, say, trail).run()
     if json_:
         print_json(summary)
         return

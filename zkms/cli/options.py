@@ -15,6 +15,7 @@ from zkms.cli.failure import set_up_logging
 HOSTS_HELP = "ZooKeeper's servers (ZKMS_HOSTS); without it, one on this machine's default port."
 ROOT_HELP = "Znode that everything is below (ZKMS_ROOT); /zkms if not given."
 JSON_HELP = "Print one JSON document instead of text; 'sub' prints one object per line."
+TRAIL_HELP = "Record what happens to messages into files in this directory."
 VERBOSE_HELP = "Show the library's log on stderr; -vv shows more."
 
 
@@ -27,6 +28,10 @@ class Seconds(click.FloatRange):
         if not math.isfinite(seconds):
             self.fail(f"{value} is no number of seconds.", param, ctx)
         return seconds
+
+
+trail_option = click.option("--trail", metavar="DIR", envvar="ZKMS_TRAIL", show_envvar=True, help=TRAIL_HELP)
+"""For commands that send, receive or remove messages."""
 
 
 @dataclass(frozen=True)

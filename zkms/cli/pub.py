@@ -14,7 +14,7 @@ from zkms.cli.connection import open_bus
 from zkms.cli.delivery import Delivery
 from zkms.cli.exit_codes import Exit
 from zkms.cli.lines import read_lines
-from zkms.cli.options import Seconds, Settings, settings
+from zkms.cli.options import Seconds, Settings, settings, trail_option
 from zkms.cli.output import plural, print_json, print_table
 from zkms.cli.progress import Progress
 from zkms.errors import ZkmsError
@@ -36,6 +36,7 @@ CHUNK = 5_000
 @click.option(
     "--if-nobody", type=click.Choice(["raise", "drop"]), default="raise", show_default=True, help="Without subscribers."
 )
+@trail_option
 @settings
 @click.pass_context
 def pub(
@@ -50,6 +51,7 @@ def pub(
     json_data: bool,
     wait: float | None,
     if_nobody: IfNobody,
+    trail: str | None,
 ) -> None:
     """Publish messages to a topic: to everybody who subscribes to it now.
 
@@ -67,7 +69,7 @@ def pub(
     named = _headers(headers)
     chunks = read_lines() if stdin else _repeated(data or "", count)
     delivery = Delivery(topic, keep=wait is not None)
-    with open_bus(settings, cleaner=False) as bus, Progress("messages") as progress:
+    with open_bus(settings, cleaner=False, trail=trail) as bus, Progress("messages") as progress:
         for chunk in chunks:
             values = [_parse(text) for text in chunk] if json_data else chunk
             _publish(bus, delivery, values, key, named, if_nobody)

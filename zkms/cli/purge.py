@@ -12,14 +12,16 @@ import msgspec
 from zkms.cli.connection import Inspector, inspect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
-from zkms.cli.options import Settings, settings
+from zkms.cli.options import Settings, settings, trail_option
 from zkms.cli.output import plural, print_json
 from zkms.cli.progress import Progress
 from zkms.errors import BadVersion, ConnectionLost, NodeMissing, TransactionFailed
-from zkms.names import check_name, check_topic
+from zkms.names import check_name, check_topic, new_client_id
 from zkms.operations import SetData
 from zkms.purge import delete_children
 from zkms.session import failed_with
+from zkms.trail.recorder import recording
+from zkms.trail.settings import as_trail
 from zkms.tree import QueueState, decode, encode, parse_entry
 
 
@@ -28,9 +30,18 @@ from zkms.tree import QueueState, decode, encode, parse_entry
 @click.argument("topic")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@trail_option
 @settings
 @click.pass_context
-def purge(ctx: click.Context, settings: Settings, subscription: str, topic: str, yes: bool, dry_run: bool) -> None:
+def purge(
+    ctx: click.Context,
+    settings: Settings,
+    subscription: str,
+    topic: str,
+    yes: bool,
+    dry_run: bool,
+    trail: str | None,
+) -> None:
     """Remove what waits now in SUBSCRIPTION's queue for TOPIC; what comes later stays.
 
     The subscriber hears of a gap if it lives, and publishers that wait for a receipt read "purged by ..." instead of
@@ -38,14 +49,18 @@ def purge(ctx: click.Context, settings: Settings, subscription: str, topic: str,
     """
     check_name("subscription", subscription)
     check_topic(topic)
-    with inspect(settings) as inspector:
+    with recording(as_trail(trail), new_client_id()) as recorder, inspect(settings) as inspector:
         queue = inspector.tree.queue(subscription, topic)
         count, last = _waiting(inspector, queue)
         what = f"{plural(count, 'entry', 'entries')} of {subscription!r} for {topic!r}"
         if count and not (dry_run or yes or _confirmed(what)):
             click.echo("Nothing was removed.", err=True)
             ctx.exit(Exit.ERROR)
-        removed = 0 if dry_run or not count else _remove(inspector, queue, count, last)
+        removed = 0
+        if count and not dry_run:
+            removed, messages = _remove(inspector, queue, count, last)
+            if recorder is not None:
+                recorder.purged(subscription, topic, messages, _reason())
     if settings.json:
         print_json({"subscription": subscription, "topic": topic, "found": count, "removed": removed})
     elif dry_run or not count:
@@ -73,20 +88,28 @@ def _confirmed(what: str) -> bool:
         raise click.UsageError("nobody is there to confirm: pass --yes") from None
 
 
-def _remove(inspector: Inspector, queue: str, count: int, last: int) -> int:
-    """Leave the reason first, then delete: a receipt that finds its entry gone reads why."""
+def _remove(inspector: Inspector, queue: str, count: int, last: int) -> tuple[int, int]:
+    """Leave the reason first, then delete: a receipt that finds its entry gone reads why.
+
+    Returns how many entries were removed, and how many messages these held.
+    """
     _leave_reason(inspector, queue, last)
+    messages: dict[str, int] = {}
 
     def ours(name: str) -> bool:
         entry = parse_entry(name)
-        return not entry.gap and entry.sequence <= last
+        if entry.gap or entry.sequence > last:
+            return False
+        messages[name] = entry.messages
+        return True
 
     with Progress("entries", count) as progress:
-        return delete_children(inspector.session, queue, progress=progress.add, only=ours)
+        removed = delete_children(inspector.session, queue, progress=progress.add, only=ours)
+    return removed, sum(messages.values())
 
 
 def _leave_reason(inspector: Inspector, queue: str, last: int) -> None:
-    reason = f"purged by {_user()}@{socket.gethostname()}"
+    reason = _reason()
     while True:
         try:
             data, stat = inspector.session.get(queue)
@@ -105,6 +128,10 @@ def _leave_reason(inspector: Inspector, queue: str, last: int) -> None:
                 raise error.cause from error
         except ConnectionLost:
             continue  # reading again shows whether it was written; writing it twice does no harm
+
+
+def _reason() -> str:
+    return f"purged by {_user()}@{socket.gethostname()}"
 
 
 def _user() -> str:

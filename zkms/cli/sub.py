@@ -10,7 +10,7 @@ import click
 from zkms.cli.connection import open_bus
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
-from zkms.cli.options import Seconds, Settings, settings
+from zkms.cli.options import Seconds, Settings, settings, trail_option
 from zkms.cli.output import clock, data_json, data_text, escape, plural, print_json_line
 from zkms.inbox import Gap
 from zkms.message import Message
@@ -24,8 +24,9 @@ BATCH = 100
 @click.argument("topic")
 @click.option("--count", type=click.IntRange(min=1), help="End after so many messages.")
 @click.option("--timeout", type=Seconds(min=0), metavar="SECONDS", help="End after so many seconds, whatever came.")
+@trail_option
 @settings
-def sub(settings: Settings, topic: str, count: int | None, timeout: float | None) -> None:
+def sub(settings: Settings, topic: str, count: int | None, timeout: float | None, trail: str | None) -> None:
     """Print the messages of a topic as they come, until Ctrl-C.
 
     A message is acked when it has been printed. Where messages may have been missed, stderr says so. With --timeout the
@@ -35,7 +36,7 @@ def sub(settings: Settings, topic: str, count: int | None, timeout: float | None
     check_topic(topic)
     deadline = None if timeout is None else time.monotonic() + timeout
     with (
-        open_bus(settings, cleaner=True) as bus,
+        open_bus(settings, cleaner=True, trail=trail) as bus,
         bus.subscribe(topic, ack="manual", on_gap=_tell_gap, on_error=_tell_error) as subscription,
     ):
         click.echo(f"Subscribed to {topic!r} as {subscription.id}; Ctrl-C ends.", err=True)

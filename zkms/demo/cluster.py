@@ -21,12 +21,15 @@ class DemoFailed(ZkmsError):
 class NodeProcess:
     """One node; ends with its standard input, whatever happens to us."""
 
-    def __init__(self, name: str, hosts: str, database: Path, session_timeout: float, log: Path) -> None:
+    def __init__(
+        self, name: str, hosts: str, database: Path, session_timeout: float, log: Path, trail: str | None
+    ) -> None:
         self.name = name
         self.subscription = ""
         with log.open("w") as output:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-m", "zkms.demo.node", hosts, name, str(database), str(session_timeout)],
+                [sys.executable, "-m", "zkms.demo.node", hosts, name, str(database), str(session_timeout)]
+                + ([] if trail is None else [trail]),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,

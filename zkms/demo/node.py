@@ -66,10 +66,10 @@ class Node:
             return Answer(names, hits, self._heard, self._gaps, subscription)
 
 
-def main(hosts: str, name: str, database: str, session_timeout: str) -> None:
+def main(hosts: str, name: str, database: str, session_timeout: str, trail: str | None = None) -> None:
     """Serve until standard input ends."""
     node = Node(Database(database))
-    with zkms.connect(hosts, client_id=name, cleaner=False, session_timeout=float(session_timeout)) as bus:
+    with zkms.connect(hosts, client_id=name, cleaner=False, session_timeout=float(session_timeout), trail=trail) as bus:
         subscription = bus.subscribe(TOPIC, node.drop, on_gap=node.drop_all)
         print(msgspec.json.encode(node.answer(Question([]), subscription.id)).decode(), flush=True)
         for line in sys.stdin:

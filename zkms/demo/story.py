@@ -53,8 +53,9 @@ class Summary(msgspec.Struct, kw_only=True):
 class Story:
     """One run, from an empty machine to the summary."""
 
-    def __init__(self, title: Say, say: Say) -> None:
+    def __init__(self, title: Say, say: Say, trail: str | None = None) -> None:
         self._title = title
+        self._trail = trail
         self._say = say
         self._began = time.monotonic()
         self._random = random.Random(7)  # noqa: S311 - which user changes next is no secret
@@ -99,14 +100,19 @@ class Story:
         self._database.create()
         self._nodes: list[NodeProcess] = []
         for name in NAMES:
-            node = NodeProcess(name, server.hosts, folder / "users.db", SESSION_TIMEOUT, folder / f"{name}.log")
+            node = NodeProcess(
+                name, server.hosts, folder / "users.db", SESSION_TIMEOUT, folder / f"{name}.log", self._trail
+            )
             self._stack.callback(node.close)
             self._nodes.append(node)
         for node in self._nodes:
             node.await_ready()
             self._say(f"{node.name} is process {node.pid}, with a cache of its own, subscribed to {TOPIC!r}")
-        self._bus = self._stack.enter_context(zkms.connect(server.hosts, client_id="writer", cleaner=False))
-        cleaner = Cleaner(self._bus.session, self._bus.tree, "cleaner", interval=INTERVAL, grace=GRACE)
+        self._bus = self._stack.enter_context(
+            zkms.connect(server.hosts, client_id="writer", cleaner=False, trail=self._trail)
+        )
+        session, tree = self._bus.session, self._bus.tree
+        cleaner = Cleaner(session, tree, "cleaner", interval=INTERVAL, grace=GRACE, trail=self._bus.trail)
         cleaner.start()
         self._stack.callback(cleaner.close)
         self._say(f"the cleaner looks every {INTERVAL:g} s for what dead nodes have left behind")

@@ -1,5 +1,10 @@
 """Trails: what happened to every message, as each process saw it.
 
-A process appends events (`event`) to files in a directory (`recorder`, `store`); `export` brings finished files of one
-or many processes into Parquet; `generate` writes trails with known faults. See docs/trails.md.
+A process appends events (`event`) through its `recorder` to files in a directory (`store`, and a `ledger` that knows
+what a kill has lost); `export` brings finished files of one or many processes into Parquet; `generate` writes trails
+with known faults.
 """
+
+from zkms.trail.settings import Trail
+
+__all__ = ["Trail"]

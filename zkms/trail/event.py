@@ -1,8 +1,8 @@
 """The schema of a trail, version 1: JSON lines, an event a line, ranges of messages rather than single ones.
 
 A file is NODE-STARTED-NUMBER.jsonl. Its first line is an `opened` event, which says whose it is, its last line a
-`closed` one, if its process lived to write it. Every line has a number `i`, counted through all files of a process:
-what is missing in `i` is lost, and where the recorder knows of it, a `lost` event says how many lines and since when.
+`closed` one, if its process lived to write it. The lines between have a number `i`, counted through all files of a
+process: what is missing in `i` is lost, and where the recorder knows of it, a `lost` event tells how many since when.
 
 A message's id is PRODUCER:SEQ. `seq` is the first message of a range and `n` its length; where the range has holes
 `places` lists the messages in it, counted from `seq`, and `n` is how many these are. A field that says nothing is left
@@ -10,7 +10,8 @@ out of the line; in Parquet it is null.
 
 What happened, and what such a line says besides when:
 
-    opened        node host pid run started file flush lost v     a file begins; `lost`: lines this process lost so far
+    opened        node host pid run started file flush lost v     a file begins; `lost`: lines this process lost so far,
+                  [removed]                                       `removed`: files it removed so far, to save space
     closed        lines lost [reason]                             it ends; reason "unclean": its process was killed
     lost          n at [of] reason                                n lines are missing, since `at`; `of`: a file's name
     session       state [zxid]                                    connected, suspended, expired, closed
@@ -109,6 +110,7 @@ class Event(msgspec.Struct, kw_only=True, omit_defaults=True):
     lines: int | None = None
     """Of a file, with its first and last."""
     lost: int | None = None
+    removed: int | None = None
     v: int | None = None
     node: str | None = None
     host: str | None = None
@@ -159,6 +161,7 @@ COLUMNS: dict[str, str] = {
     "of": "string",
     "lines": "bigint",
     "lost": "bigint",
+    "removed": "bigint",
     "flush": "double",
 }
 """The Parquet files' columns, with types as Spark spells them; `source` is the file's name without its suffix."""

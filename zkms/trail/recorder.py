@@ -1,0 +1,261 @@
+"""Records what happens to messages, off the hot path: whoever reports an event never waits for a disk.
+
+Events go into a bounded queue, and a thread (zkms-trail) writes them in batches. When the queue is full, or the disk
+refuses, lines are lost; they are counted, and a `lost` event says how many. The publisher's and subscribers' threads
+pay for making an event and nothing else, so there is one for a frame and not one for a message.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import msgspec
+
+from zkms.frame import Packed
+from zkms.message import Handover
+from zkms.trail.event import Event, key_hash
+from zkms.trail.settings import Trail
+from zkms.trail.store import Store, encode_lines
+from zkms.tree import Entry
+
+log = logging.getLogger("zkms.trail")
+CHUNK = 1000
+"""Lines that are encoded at a time: others may run in between."""
+PER_LINE = 16
+"""So many keys weigh as much as a line."""
+COMPLAIN = 60.0
+_PLAIN = 0x91
+"""First byte of a message that has data only: an array of one."""
+
+
+class _Marks(msgspec.Struct, array_like=True):
+    """A message as it travels, of which we want two fields."""
+
+    data: msgspec.Raw
+    key: str | None = None
+    headers: msgspec.Raw = msgspec.Raw()
+    id: str | None = None
+
+
+_decode_marks = msgspec.msgpack.Decoder(_Marks).decode
+_NO_MARKS = _Marks(msgspec.Raw())
+
+
+class Published(Protocol):
+    """What the recorder wants to know of a frame: its topic, first number, messages, bytes, and when it was sent."""
+
+    topic: str
+    seq: int
+    packed: list[Packed]
+    raw: bytes
+    at: float
+
+
+class Recorder:
+    """The trail of one process, or of one bus in it. Thread-safe."""
+
+    def __init__(self, trail: Trail, node: str) -> None:
+        self.node = node
+        self._trail = trail
+        self._store = Store(trail, node)
+        self._lock = threading.Lock()
+        self._queue: list[Event] = []
+        self._weight = 0
+        self._count = 0
+        self._lost = 0
+        self._unsaid = 0
+        """Lines lost that no `lost` event has told of yet, and since when."""
+        self._unsaid_since = 0.0
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._closed = False
+        self._complained = float("-inf")
+        self._thread = threading.Thread(target=self._run, name="zkms-trail", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    @property
+    def lost(self) -> int:
+        """Lines lost so far."""
+        return self._lost
+
+    # -- what happens --------------------------------------------------------------------------------------------
+
+    def published(self, frame: Published, producer: str, subs: Collection[str], zxid: int | None) -> None:
+        """A frame is stored, for all of `subs`."""
+        packed = frame.packed
+        keys, ids = _marks(packed)
+        self.record(
+            Event(
+                event="published",
+                t=time.time(),
+                m=time.monotonic(),
+                topic=frame.topic,
+                producer=producer,
+                seq=frame.seq,
+                n=len(packed),
+                subs=list(subs),
+                at=frame.at,
+                size=len(frame.raw),
+                keys=keys,
+                ids=ids,
+                zxid=zxid,
+            ),
+            1 + (len(packed) // PER_LINE if keys or ids else 0) + len(subs) // PER_LINE,
+        )
+
+    def delivered(self, sub: str, entry: Handover, size: int) -> None:
+        """A frame goes to a live subscriber; its ack will be recorded as well."""
+        self._frame("delivered", sub, entry, entry.published_at, size)
+        entry.then(lambda: self._frame("acked", sub, entry))
+
+    def _frame(self, event: str, sub: str, entry: Handover, at: float | None = None, size: int | None = None) -> None:
+        self.record(
+            Event(
+                event=event,
+                t=time.time(),
+                m=time.monotonic(),
+                sub=sub,
+                topic=entry.topic,
+                kind="live",
+                producer=entry.producer,
+                seq=entry.seq,
+                n=entry.count,
+                at=at,
+                size=size,
+            )
+        )
+
+    def moved(self, topic: str, old: str, new: str) -> None:
+        """A live subscription goes on with a new queue."""
+        self.note("unsubscribed", sub=old, topic=topic, kind="live", reason=f"its queue was taken away; now {new}")
+        self.note("subscribed", sub=new, topic=topic, kind="live", reason=f"was {old}")
+
+    def undecodable(self, sub: str, entry: Handover, index: int, reason: str) -> None:
+        """One message of a frame cannot become what the subscriber asked for."""
+        seq = entry.seq + index
+        self.note("dead", sub=sub, topic=entry.topic, kind="live", producer=entry.producer, seq=seq, n=1, reason=reason)
+
+    def set_aside(self, sub: str, topic: str, entry: Entry, reason: str) -> None:
+        """A queue entry is no frame of ours; whose messages it holds is known only if its name says so."""
+        producer, seq = entry.body if entry.body is not None else (None, None)
+        self.note(
+            "dead", sub=sub, topic=topic, kind="live", producer=producer, seq=seq, n=entry.messages, reason=reason
+        )
+
+    def purged(self, sub: str, topic: str, n: int, reason: str) -> None:
+        """What waited in a queue was removed."""
+        self.note("purged", sub=sub, topic=topic, n=n, reason=reason)
+
+    def note(self, event: str, **fields: Any) -> None:
+        """Anything that happens seldom."""
+        self.record(Event(event=event, t=time.time(), m=time.monotonic(), **fields))
+
+    def record(self, event: Event, weight: int = 1) -> None:
+        """Keep an event, or count it as lost if too many wait already. Never blocks."""
+        with self._lock:
+            if self._closed:
+                return
+            self._count += 1
+            event.i = self._count
+            self._store.ledger.set(self._count)
+            if self._weight >= self._trail.queue:
+                self._lose(1, event.t)
+                return
+            self._queue.append(event)
+            self._weight += weight
+            first = len(self._queue) == 1
+        if first:
+            self._wake.set()
+
+    def close(self) -> None:
+        """Write what is left and finish the file. Safe to call again."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._stop.set()
+        self._wake.set()
+        self._thread.join()
+        self._store.close(self._lost)
+        atexit.unregister(self.close)
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._wake.wait(self._trail.file_seconds)  # a file grows old also where nothing happens any more
+            self._stop.wait(self._trail.flush)
+            self._wake.clear()
+            self._drain()
+        self._drain()
+
+    def _drain(self) -> None:
+        with self._lock:
+            batch, self._queue, self._weight = self._queue, [], 0
+            if self._unsaid:  # after what was kept, since it was lost while that waited
+                self._count += 1
+                self._store.ledger.set(self._count)
+                reason = "too many lines waited, or the disk refused them"
+                told = Event(event="lost", i=self._count, t=time.time(), m=time.monotonic(), reason=reason)
+                told.n, told.at, self._unsaid = self._unsaid, self._unsaid_since, 0
+                batch.append(told)
+        written = 0
+        try:
+            while written < len(batch):
+                chunk = batch[written : written + CHUNK]
+                self._store.write(encode_lines(chunk), len(chunk))
+                written += len(chunk)
+            if self._store.full:
+                for event in self._store.turn(self._lost):
+                    self.record(event)
+        except OSError as error:
+            self._complain(error)
+            with self._lock:
+                for event in batch[written:]:
+                    self._lose(1, event.t)
+                    if event.event == "lost" and event.of is None:  # nobody has heard of those yet
+                        self._unsaid += event.n or 0
+                        self._unsaid_since = min(self._unsaid_since, event.at or event.t)
+
+    def _lose(self, lines: int, since: float) -> None:
+        """With the lock held."""
+        self._unsaid_since = min(self._unsaid_since, since) if self._unsaid else since
+        self._unsaid += lines
+        self._lost += lines
+
+    def _complain(self, error: OSError) -> None:
+        now = time.monotonic()
+        if now - self._complained > COMPLAIN:
+            self._complained = now
+            log.error("the trail cannot be written, lines are lost: %s", error)
+
+
+@contextmanager
+def recording(trail: Trail | None, node: str) -> Iterator[Recorder | None]:
+    """A recorder for what is no bus; None if no trail was asked for."""
+    recorder = None if trail is None else Recorder(trail, node)
+    try:
+        yield recorder
+    finally:
+        if recorder is not None:
+            recorder.close()
+
+
+def _marks(packed: Sequence[Packed]) -> tuple[list[int] | None, list[str | None] | None]:
+    """The hashes of the messages' keys and the ids that their publishers gave; None where there are none."""
+    if all([message.raw[0] == _PLAIN for message in packed]):  # noqa: C419 - a list is faster, and this is each message
+        return None, None
+    keys: list[int] = []
+    ids: list[str | None] = []
+    for message in packed:
+        marks = _NO_MARKS if message.raw[0] == _PLAIN else _decode_marks(message.raw)
+        keys.append(0 if marks.key is None else key_hash(marks.key))
+        ids.append(marks.id)
+    return keys if any(keys) else None, ids if any(each is not None for each in ids) else None
