@@ -135,7 +135,8 @@ class Bus:
         self._discovery = Discovery(self.session, self.tree)
         self.trail: Recorder | None = None
         """Made when the bus is opened, if it was asked for."""
-        self._generation = 0
+        self._recorded = (0, State.CONNECTING)
+        """The session's generation and state that the trail knows."""
         self._subscriptions: dict[str, Subscription] = {}
         self._cleaner: Cleaner | None = None
         self._closed = False
@@ -154,7 +155,6 @@ class Bus:
             ensure_tree(self.session, self.tree)
             self.session.listen(lambda: self.loop.post(self._session_changed))
             self.registrar.start()
-            self._generation = self.session.generation
             self._record_session()
             if self.config.cleaner:
                 from zkms_cleaner import Cleaner
@@ -213,11 +213,11 @@ class Bus:
         self.close()
 
     def _record_session(self) -> None:
-        if self.trail is not None:
-            if self._generation != self.session.generation:
-                self._generation = self.session.generation
+        if self.trail is not None and self._recorded != (now := (self.session.generation, self.session.state)):
+            if now[0] > self._recorded[0] > 0:
                 self.trail.note("session", state="expired")
-            self.trail.note("session", state=self.session.state.value)
+            self.trail.note("session", state=now[1].value)
+            self._recorded = now
 
     def _session_changed(self) -> None:
         self._record_session()

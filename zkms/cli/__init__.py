@@ -28,6 +28,7 @@ COMMANDS = {
     "peek": Lazy("zkms.cli.peek:peek", "Show what waits in a queue, and leave it there."),
     "purge": Lazy("zkms.cli.purge:purge", "Remove what waits in a queue."),
     "cleaner": Lazy("zkms_cleaner.daemon:main", "Purge what dead subscribers have left behind."),
+    "trail": Lazy("zkms.cli.trail:trail", "Export what processes have recorded, or generate a trail."),
     "doctor": Lazy("zkms.cli.doctor:doctor", "Check ZooKeeper and the tree, and say what to do."),
 }
 

@@ -14,6 +14,8 @@ class Exit(IntEnum):
     NO_ZOOKEEPER = 3
     NOT_IN_TIME = 4
     NOBODY = 5
+    NO_TRAIL = 6
+    AMISS = 7
     INTERRUPTED = 130
 
 
@@ -24,5 +26,7 @@ MEANING = {
     Exit.NO_ZOOKEEPER: "no ZooKeeper answers",
     Exit.NOT_IN_TIME: "not in time: nothing or too little received, or not acked by all",
     Exit.NOBODY: "nobody subscribes to the topic",
+    Exit.NO_TRAIL: "there is no trail: the directory is missing, or nothing was recorded there",
+    Exit.AMISS: "done, but something was amiss with the trail: damaged lines, a newer version, two nodes of one name",
     Exit.INTERRUPTED: "interrupted, by Ctrl-C or SIGTERM",
 }

@@ -12,7 +12,8 @@ What happened, and what such a line says besides when:
 
     opened        node host pid run started file flush lost v     a file begins; `lost`: lines this process lost so far,
                   [removed]                                       `removed`: files it removed so far, to save space
-    closed        lines lost [reason]                             it ends; reason "unclean": its process was killed
+    closed        lines lost [n reason]                           it ends; reason "unclean": its process was killed,
+                                                                  `n` lines went with it, or nobody knows how many
     lost          n at [of] reason                                n lines are missing, since `at`; `of`: a file's name
     session       state [zxid]                                    connected, suspended, expired, closed
     subscribed    sub topic kind [zxid partition epoch reason]    it gets what is published from now on;

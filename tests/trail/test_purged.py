@@ -1,0 +1,93 @@
+"""Whoever removes messages leaves a trail as well: the cleaner, and `zkms purge`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from zkms_cleaner import Cleaner
+
+from zkms.testing.server import Server
+
+from .conftest import Connect, read
+
+Eventually = Callable[..., None]
+
+
+def run(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """`zkms` as a process."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("ZKMS_")}
+    return subprocess.run(
+        [sys.executable, "-m", "zkms", *args], env=clean | environ, capture_output=True, text=True, timeout=90
+    )
+
+
+def leave_behind(connect: Connect, messages: int) -> str:
+    """A queue with so many messages in it, whose subscriber ended without a word; returns its name."""
+    bus = connect(client_id="dead", trail=None)
+    blocked = threading.Event()
+    subscription = bus.subscribe("users", lambda _message: blocked.wait(), prefetch=1)
+    publisher = connect(trail=None)
+    publisher.publish_many("users", range(messages))
+    bus.session.close()  # as if the process were gone
+    blocked.set()
+    return subscription.id
+
+
+def test_the_cleaner_records_what_it_purged(connect: Connect, trail: Path, eventually: Eventually) -> None:
+    """With the number of messages, not of znodes."""
+    name = leave_behind(connect, 1000)
+    bus = connect()
+    cleaner = Cleaner(bus.session, bus.tree, "cleaner", interval=0.1, grace=0.0, trail=bus.trail)
+    cleaner.start()
+    eventually(lambda: not bus.queues(), what="the purge")
+    cleaner.close()
+    bus.close()
+    (purged,) = [event for event in read(trail) if event.event == "purged"]
+    assert (purged.sub, purged.topic, purged.n) == (name, "users", 1000)
+    assert "gone" in str(purged.reason)
+
+
+def test_cleaner_once_records_what_it_purged(
+    connect: Connect, trail: Path, zookeeper: Server, zookeeper_root: str, eventually: Eventually
+) -> None:
+    """The same from the command line, told by the environment."""
+    name = leave_behind(connect, 10)
+    bus = connect(trail=None)
+    eventually(lambda: not bus.subscriptions("users"), what="the registration to go with its session")
+    environ = {"ZKMS_HOSTS": zookeeper.hosts, "ZKMS_ROOT": zookeeper_root, "ZKMS_TRAIL": str(trail)}
+    done = run("cleaner", "--once", "--grace", "0", **environ)
+    assert done.returncode == 0, done.stderr
+    (purged,) = [event for event in read(trail) if event.event == "purged"]
+    assert (purged.sub, purged.n) == (name, 10)
+
+
+def test_purge_records_what_it_removed(connect: Connect, trail: Path, zookeeper: Server, zookeeper_root: str) -> None:
+    """And who did it."""
+    bus = connect(trail=None)
+    blocked = threading.Event()
+    subscription = bus.subscribe("users", lambda _message: blocked.wait(), prefetch=1)
+    bus.publish_many("users", range(10))
+    options = ["--hosts", zookeeper.hosts, "--root", zookeeper_root, "--trail", str(trail)]
+    done = run("purge", subscription.id, "users", "--yes", *options)
+    blocked.set()
+    assert done.returncode == 0, done.stderr
+    (purged,) = [event for event in read(trail) if event.event == "purged"]
+    assert (purged.sub, purged.topic, purged.n) == (subscription.id, "users", 10)
+    assert str(purged.reason).startswith("purged by ")
+
+
+def test_pub_and_sub_record(trail: Path, zookeeper: Server, zookeeper_root: str, connect: Connect) -> None:
+    """`--trail` is theirs too."""
+    bus = connect(trail=None)
+    bus.subscribe("users")
+    options = ["--hosts", zookeeper.hosts, "--root", zookeeper_root, "--trail", str(trail)]
+    assert run("pub", "users", "42", *options).returncode == 0
+    assert run("sub", "users", "--timeout", "0.1", *options).returncode == 4
+    events = [event.event for event in read(trail)]
+    assert "published" in events
+    assert "subscribed" in events
