@@ -26,7 +26,7 @@ MEANING = {
     Exit.NO_ZOOKEEPER: "no ZooKeeper answers",
     Exit.NOT_IN_TIME: "not in time: nothing or too little received, or not acked by all",
     Exit.NOBODY: "nobody subscribes to the topic",
-    Exit.NO_TRAIL: "there is no trail: the directory is missing, or nothing was recorded there",
-    Exit.AMISS: "done, but something was amiss with the trail: damaged lines, a newer version, two nodes of one name",
+    Exit.NO_TRAIL: "no trail: the directory is missing, or empty",
+    Exit.AMISS: "done, but part of the trail is bad or doubtful, as said on stderr",
     Exit.INTERRUPTED: "interrupted, by Ctrl-C or SIGTERM",
 }
