@@ -1,0 +1,127 @@
+"""Throughput, latency and drain: each starts a crew, gives it orders, and returns a row."""
+
+from __future__ import annotations
+
+import msgspec
+
+from zkms.bench.crew import Crew, Outcome
+from zkms.bench.meter import Reading
+from zkms.bench.orders import Place, Publish
+from zkms.bench.results import MB, Drain, Latency, Throughput, percentiles
+from zkms.bench.site import Site
+
+MODULES = {"zkms": "zkms.bench.ours", "original": "zkms.bench.original", "floor": "zkms.bench.floor"}
+PROCESSES = 2
+MOST = 3_000_000
+MOST_BYTES = 1_000 * MB
+"""What a measurement publishes at the most, however fast it goes."""
+FIRST = {"zkms": 2_000, "original": 10}
+"""What a warm-up begins with."""
+TIMEOUT = 300.0
+LEAST_SAMPLES = 50
+RELEASES = 10
+"""Times that a small backlog is drained, to be measured at all."""
+
+
+def throughput(
+    site: Site,
+    algorithm: str,
+    subscribers: int,
+    seconds: float,
+    *,
+    size: int = 100,
+    publishers: int = 1,
+    threads: int = 0,
+    topics: int = 1,
+    place: Place | None = None,
+) -> Throughput:
+    """As fast as it goes for about so many seconds, after a warm-up that finds out how fast that is."""
+    with Crew(
+        MODULES[algorithm],
+        place or site.place(),
+        site.folder,
+        subscribers=subscribers,
+        processes=PROCESSES,
+        publishers=publishers,
+    ) as crew:
+        most = max(publishers, min(MOST, MOST_BYTES // size))
+        messages = max(publishers, min(most, FIRST[algorithm], MOST_BYTES // size // 50))
+        while True:
+            before = site.meter.read()
+            outcome = crew.publish(Publish(messages, size, threads=threads, timeout=TIMEOUT))
+            after = site.meter.read()
+            if outcome.seconds >= seconds / 2 or messages >= most:
+                break
+            messages = int(min(most, messages * 10, max(messages + 1, messages / outcome.seconds * seconds)))
+    deliveries = messages * subscribers
+    return Throughput(
+        algorithm=algorithm,
+        subscribers=subscribers,
+        publishers=publishers,
+        threads=threads,
+        topics=topics,
+        size=size,
+        messages=messages,
+        seconds=outcome.seconds,
+        messages_per_s=messages / outcome.seconds,
+        published_per_s=messages / outcome.publish_seconds,
+        deliveries_per_s=deliveries / outcome.seconds,
+        frame=outcome.frame,
+        requests_per_delivery=_requests(before, after, deliveries),
+        publisher_cpu_us=outcome.publisher_cpu / deliveries * 1e6,
+        subscriber_cpu_us=outcome.subscriber_cpu / deliveries * 1e6,
+        server_cpu_us=_server_cpu(before, after, deliveries),
+        subscriber_memory_mb=outcome.subscriber_memory / MB,
+        publisher_memory_mb=outcome.publisher_memory / MB,
+        server_memory_mb=None if after.memory is None else after.memory / MB,
+    )
+
+
+def latency(site: Site, algorithm: str, subscribers: int, rate: float, seconds: float) -> Latency:
+    """One message after the other at a fixed rate for so many seconds, after a warm-up of a fifth of that."""
+    messages = max(LEAST_SAMPLES, int(rate * seconds))
+    module, place = MODULES[algorithm], site.place()
+    with Crew(module, place, site.folder, subscribers=subscribers, processes=PROCESSES, tally="time") as crew:
+        crew.publish(Publish(max(10, messages // 5), rate=rate, timeout=TIMEOUT))
+        before = site.meter.read()
+        outcome = crew.publish(Publish(messages, rate=rate, timeout=TIMEOUT))
+        after = site.meter.read()
+    deliveries = messages * subscribers
+    p50, p99, p999 = percentiles(outcome.latencies)
+    return Latency(
+        algorithm=algorithm,
+        subscribers=subscribers,
+        rate=rate,
+        deliveries=deliveries,
+        p50_ms=p50,
+        p99_ms=p99,
+        p999_ms=p999,
+        late=outcome.late,
+        requests_per_delivery=_requests(before, after, deliveries),
+        cpu_us=(outcome.publisher_cpu + outcome.subscriber_cpu) / deliveries * 1e6,
+    )
+
+
+def drain(site: Site, backlog: int) -> Drain:
+    """One subscriber that is held back until the backlog is complete; a small one several times over."""
+    times = RELEASES if backlog < MOST // 30 else 1
+    outcomes: list[Outcome] = []
+    with Crew(MODULES["zkms"], site.place(), site.folder, subscribers=1, processes=1, tally="hold") as crew:
+        order = Publish(backlog, timeout=TIMEOUT)
+        crew.pile_up(msgspec.structs.replace(order, messages=min(backlog, 1000)))  # connections and caches are warm
+        outcomes += [crew.pile_up(order) for _ in range(times)]
+    seconds = sum(outcome.seconds for outcome in outcomes) / times
+    growth = max(outcome.growth for outcome in outcomes)
+    return Drain(backlog=backlog, seconds=seconds, messages_per_s=backlog / seconds, growth_mb=growth / MB)
+
+
+def _requests(before: Reading, after: Reading, deliveries: int) -> float | None:
+    if before.requests is None or after.requests is None:
+        return None
+    return (after.requests - before.requests) / deliveries
+
+
+def _server_cpu(before: Reading, after: Reading, deliveries: int) -> float | None:
+    if before.cpu is None or after.cpu is None:
+        return None
+    return (after.cpu - before.cpu) / deliveries * 1e6
