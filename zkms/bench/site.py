@@ -71,7 +71,9 @@ def open_site(hosts: str | None, root: str) -> Iterator[Site]:
 
 
 def _config(hosts: str, root: str) -> Config:
-    return Config(hosts=hosts, root=root, auth=tuple(read_auth() or ()), tls=read_tls(), connect_timeout=CONNECT_TIMEOUT)
+    return Config(
+        hosts=hosts, root=root, auth=tuple(read_auth() or ()), tls=read_tls(), connect_timeout=CONNECT_TIMEOUT
+    )
 
 
 def _remove(session: Session, root: str) -> None:
