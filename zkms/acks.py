@@ -1,6 +1,7 @@
-"""Acknowledgements: entries that are done with, deleted in transactions off the latency path. Runs on the reader loop.
+"""Acknowledgements: entries that are done with, deleted in transactions off the latency path.
 
 Acks that come while a transaction is under way share the next one, so an idle bus acks at once and a busy one in bulk.
+The thread that acks sends it; what comes of it is looked at on the connection's thread.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from zkms.errors import Closed, ConnectionLost, NodeMissing, NotEmpty, TransactionFailed, ZkmsError
-from zkms.loop import Loop
 from zkms.operations import MAX_TRANSACTION, Delete, transaction_size
 from zkms.purge import delete_children
 from zkms.session import Session, State, failed_with
@@ -27,27 +27,21 @@ BATCH_BYTES = MAX_TRANSACTION // 2
 class Acks:
     """Deletes acked entries; a lost reply is asked again, and an entry that is gone already counts as done."""
 
-    def __init__(self, session: Session, loop: Loop) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._loop = loop
         self._waiting: deque[str] = deque()
         self._under_way = 0
         self._idle = threading.Condition()
-        self._scheduled = False
 
     def add(self, path: str) -> None:
         """Delete this entry soon. Callable from any thread."""
         with self._idle:
             self._waiting.append(path)
-            if self._scheduled:
-                return
-            self._scheduled = True
-        self._loop.post(self.flush)
+        self.flush()
 
     def flush(self) -> None:
         """Send what waits, unless a transaction is under way, whose end will."""
         with self._idle:
-            self._scheduled = False
             if self._under_way or not self._waiting or self._session.state is not State.CONNECTED:
                 return
             batch: list[str] = []
@@ -55,40 +49,40 @@ class Acks:
             while self._waiting and len(batch) < BATCH and size < BATCH_BYTES:
                 batch.append(self._waiting.popleft())
                 size += transaction_size([Delete(batch[-1])])
+            self._under_way += 1
         self._send(batch)
 
     def drain(self, timeout: float) -> bool:
-        """Wait until nothing is left, at most `timeout` seconds. Not on the loop."""
+        """Wait until nothing is left, at most `timeout` seconds. Not on the connection's thread."""
         deadline = time.monotonic() + timeout
         with self._idle:
             return self._idle.wait_for(lambda: not self._waiting and not self._under_way, deadline - time.monotonic())
 
     def _send(self, batch: Sequence[str]) -> None:
-        with self._idle:
-            self._under_way += 1
-        reply = self._session.multi_async([Delete(path) for path in batch])
-        reply.add_done_callback(lambda answer: self._loop.post(self._done, batch, answer))
+        self._session.call_multi([Delete(path) for path in batch], partial(self._done, batch))
 
-    def _done(self, batch: Sequence[str], reply: Future[list[Any]]) -> None:
-        error = reply.exception()
+    def _done(self, batch: Sequence[str], _results: Any, error: ZkmsError | None) -> None:
+        apart: Sequence[str] = ()
         if isinstance(error, ConnectionLost):
             with self._idle:
                 self._waiting.extendleft(reversed(batch))
         elif isinstance(error, TransactionFailed) and len(batch) > 1:
-            for path in batch:  # one of them is gone or cannot be deleted: each by itself
-                self._send([path])
+            apart = batch  # one of them is gone or cannot be deleted: each by itself
         elif error is not None and failed_with(error, NotEmpty):
             log.warning("%s has children, which cannot be ours: removing them", batch[0])
             threading.Thread(target=self._uproot, args=(batch[0],), name="zkms-uproot", daemon=True).start()
-        elif isinstance(error, ZkmsError) and not failed_with(error, NodeMissing) and not isinstance(error, Closed):
+        elif error is not None and not failed_with(error, NodeMissing) and not isinstance(error, Closed):
             log.error("cannot delete %d acked entries, the first is %s: %s", len(batch), batch[0], error)
         with self._idle:
-            self._under_way -= 1
+            self._under_way += len(apart) - 1
             self._idle.notify_all()
-        self.flush()
+        for path in apart:
+            self._send([path])
+        if not apart:
+            self.flush()
 
     def _uproot(self, path: str) -> None:
-        """Off the loop, since it waits for ZooKeeper: another program's znodes below an entry, then the entry."""
+        """On a thread of its own, since it waits: another program's znodes below an entry, then the entry."""
         try:
             delete_children(self._session, path)
             self.add(path)

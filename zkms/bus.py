@@ -5,9 +5,9 @@ A message's life, file by file: bus -> codec -> frame -> publisher (membership, 
 ZooKeeper for all of them, `registrar` keeps this process and its subscriptions registered, `purge` removes what is left
 behind.
 
-Threads: kazoo's own, which only enqueue; zkms-session (deadlines), zkms-reader (reading and acking, never waits),
-zkms-publisher (recovery), zkms-registrar (expiry), zkms-cleaner (if it stands for election), and one zkms-deliver-TOPIC
-for each subscription with a handler: user code runs there and nowhere else. With a trail, zkms-trail writes it.
+Threads: the connection's (answers, events, reading the queues: never waits), zkms-session (deadlines), zkms-publisher
+(recovery), zkms-registrar (expiry), zkms-cleaner (if it stands for election), and one zkms-deliver-TOPIC for each
+subscription with a handler: user code runs there and nowhere else. With a trail, zkms-trail writes it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from zkms.errors import (
 from zkms.frame import Packed
 from zkms.layout import ensure_tree
 from zkms.limits import MAX_PER_FRAME
-from zkms.loop import Loop
 from zkms.membership import Membership
 from zkms.names import check_topic
 from zkms.operations import MAX_TRANSACTION
@@ -119,8 +118,7 @@ class Bus:
         self.client_id = config.client_id
         self.tree = Tree(config.root)
         self.session = Session(config)
-        self.loop = Loop("zkms-reader")
-        self.acks = Acks(self.session, self.loop)
+        self.acks = Acks(self.session)
         self.registrar = Registrar(
             self.session, self.tree, config.client_id, prepare=lambda: ensure_tree(self.session, self.tree)
         )
@@ -153,7 +151,7 @@ class Bus:
                 self.trail = self._publisher.trail = Recorder(self.config.trail, self.client_id)
             self.session.start()
             ensure_tree(self.session, self.tree)
-            self.session.listen(lambda: self.loop.post(self._session_changed))
+            self.session.listen(self._session_changed)
             self.registrar.start()
             self._record_session()
             if self.config.cleaner:
@@ -169,8 +167,7 @@ class Bus:
         """Finish what is in hand, unsubscribe, and end the session. Safe to call again.
 
         In this order: publishes in flight, subscriptions (no new messages, handlers finish, acks are sent, queues are
-        removed), the producer's nodes, the cleaner's candidacy, the session with its ephemerals, the reader loop, the
-        trail. What
+        removed), the producer's nodes, the cleaner's candidacy, the session with its ephemerals, the trail. What
         is in hand has `timeout` seconds altogether; a ZooKeeper that does not answer may take its request time-out
         besides.
         """
@@ -199,7 +196,6 @@ class Bus:
         if self._cleaner is not None:
             self._cleaner.close()
         self.session.close()
-        self.loop.close()
         if self.trail is not None:
             self._record_session()
             self.trail.close()
@@ -220,6 +216,7 @@ class Bus:
             self._recorded = now
 
     def _session_changed(self) -> None:
+        """On the connection's thread."""
         self._record_session()
         if self.session.state is State.CONNECTED:
             for subscription in list(self._subscriptions.values()):

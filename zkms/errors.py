@@ -20,6 +20,7 @@ ZkmsError
     ├── Unauthorised
     ├── NodeMissing / NodeExists / BadVersion / NotEmpty
     ├── QuotaExceeded
+    ├── Unsupported                this server is too old for the request
     └── TransactionFailed          `.index` and `.cause`: which operation failed and why
 """
 
@@ -183,6 +184,10 @@ class QuotaExceeded(StoreError):
     """A quota set on the path by the ZooKeeper administrator."""
 
 
+class Unsupported(StoreError):
+    """This ZooKeeper is too old for the request."""
+
+
 class TransactionFailed(StoreError):
     """Nothing of the transaction was done: `operations[index]` failed with `cause`."""
 
@@ -202,6 +207,7 @@ _SIMPLE: dict[type[BaseException], tuple[type[StoreError], str]] = {
     kz.AuthFailedError: (Unauthorised, "ZooKeeper did not accept the credentials"),
     kz.SASLException: (Unauthorised, "SASL authentication failed"),
     kz.SessionClosedRequireSaslError: (Unauthorised, "this ZooKeeper requires SASL authentication"),
+    kz.UnimplementedError: (Unsupported, "this ZooKeeper does not know the request"),
     kz.QuotaExceededError: (QuotaExceeded, "quota exceeded"),
     kz.SessionExpiredError: (SessionExpired, "session expired"),
     kz.ConnectionClosedError: (SessionExpired, "connection closed"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import ssl
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.retry import KazooRetry
 
 from zkms.config import Config
+from zkms.flow import Flow
 
 log = logging.getLogger("zkms.session")
 _kazoo_log = logging.getLogger("zkms.kazoo")
@@ -36,8 +36,9 @@ GOODBYE = 2.0
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads, with the socket in reach so that a connection can be dropped from outside."""
 
-    def __init__(self, connect_timeout: float) -> None:
+    def __init__(self, connect_timeout: float, flow: Flow) -> None:
         super().__init__()
+        self._flow = flow
         self.connection: socket.socket | None = None
         self.ended = threading.Event()
         """Set when kazoo's connection thread is no more: by `failure`, by refused credentials, or as it should."""
@@ -62,10 +63,11 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         thread.start()
         return thread
 
-    def select(self, readers: Any, *args: Any, **kwargs: Any) -> Any:
-        # What TLS has deciphered already is in no socket any more: kazoo would sleep over it until the next ping.
-        ready = [reader for reader in readers if isinstance(reader, ssl.SSLSocket) and reader.pending()]
-        return (ready, [], []) if ready else super().select(readers, *args, **kwargs)
+    def select(self, readers: Any, writers: Any, errors: Any, timeout: float) -> Any:
+        if len(readers) == 2:  # a connection that stands, and kazoo's own bell
+            connection, bell = readers
+            return self._flow.wait(connection, bell, timeout), [], []
+        return super().select(readers, writers, errors, timeout)
 
     def drop(self) -> None:
         """Make kazoo notice at once that its connection is of no use."""
@@ -78,14 +80,19 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 def new_client(
-    config: Config, client_id: tuple[int, bytes] | None, *, seen: Callable[[], int], granted: Callable[[float], None]
+    config: Config,
+    client_id: tuple[int, bytes] | None,
+    flow: Flow,
+    *,
+    seen: Callable[[], int],
+    granted: Callable[[float], None],
 ) -> tuple[KazooClient, Handler]:
-    """A client that is not started yet.
+    """A client that is not started yet, whose traffic is `flow`'s.
 
     `seen` tells the newest transaction, which a server must know to be accepted. `granted` is called on kazoo's thread
     when it is connected and its credentials are accepted, with 2/3 of the session time that the server grants.
     """
-    handler, tls = Handler(config.connect_timeout), config.tls
+    handler, tls = Handler(config.connect_timeout, flow), config.tls
     client = KazooClient(
         hosts=config.hosts,
         timeout=config.session_timeout,
@@ -110,11 +117,13 @@ def new_client(
     def connected(*address: Any) -> tuple[float, float]:
         """kazoo calls itself connected before it has shown its credentials; this is when it has."""
         client.last_zxid = seen()
+        flow.begin()
         read_timeout, connect_timeout = connect(*address)
         granted(read_timeout / 1000)
         return read_timeout, connect_timeout
 
     client._connection._connect = connected
+    flow.attach(client)
     return client, handler
 
 

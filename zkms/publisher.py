@@ -48,6 +48,8 @@ from zkms.tree import Tree, entry_prefix
 
 log = logging.getLogger("zkms.publisher")
 IDLE_SWEEP = 1.0
+CARRIED_BYTES = 384
+"""Bytes of a frame that its entries' names carry: their readers get it with the event, and need not ask for it."""
 COPIED_BYTES = 8 * 1024
 """Bytes that a frame may cost in copies before it is stored once, for all queues to point to."""
 WINDOW_BYTES = 2 * 1024 * 1024
@@ -243,10 +245,12 @@ class Publisher:
         outgoing.epoch = snapshot.epoch
         outgoing.shared = (len(outgoing.targets) - 1) * len(raw) > COPIED_BYTES
         body = (self._producer.name, outgoing.seq) if outgoing.shared else None
-        name = entry_prefix(len(outgoing.packed), len(raw), body=body)
+        carried = raw if len(raw) <= CARRIED_BYTES and not body else None
+        name = entry_prefix(len(outgoing.packed), len(raw), body=body, carried=carried)
+        data = b"" if body or carried else raw
         operations: list[Operation] = [Check(self._tree.topic(topic), snapshot.epoch)]
         operations += [
-            Create(f"{self._tree.queue(member.subscription, topic)}/{name}", b"" if body else raw, sequence=True)
+            Create(f"{self._tree.queue(member.subscription, topic)}/{name}", data, sequence=True)
             for member in outgoing.targets
         ]
         if body is not None:

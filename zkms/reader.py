@@ -1,8 +1,11 @@
-"""Reads one queue: watch, list, get pipelined, hand over in order. Runs on the bus's reader loop only.
+"""Reads one queue: hear of its entries, get what their names do not carry, hand over in order.
 
-A listing is taken only when everything of the last one has been fetched, so a deep backlog is listed once, not at every
-event. ZooKeeper counts the creates in a queue: if there were more than we find new entries, somebody removed some
-before we read them, and that becomes a gap event, never silence.
+A persistent watch names every entry as it is created, so a queue is listed only when reading begins, after a new
+connection, and where numbers do not fit together: a delivery costs no listing, however deep the queue. A server that is
+too old for such watches is asked for a listing with a watch, each time when everything of the last one is fetched.
+
+ZooKeeper counts the creates in a queue: if there were more than we have heard of, somebody removed some before we read
+them, and that becomes a gap event, never silence. All of it runs on the connection's thread and needs no locks.
 """
 
 from __future__ import annotations
@@ -11,20 +14,28 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any
 
-from zkms.errors import Closed, ConnectionLost, NodeMissing, StoreError
+from zkms.errors import Closed, ConnectionLost, NodeMissing, Unsupported, ZkmsError
 from zkms.inbox import Fetched, Gap, Inbox, Marker
-from zkms.loop import Loop
-from zkms.session import Session, Stat, State
+from zkms.requests import CREATED, DELETED
+from zkms.session import Session, State
 from zkms.tree import Entry, parse_entry
 
 log = logging.getLogger("zkms.reader")
-T = TypeVar("T")
 RETRY_AFTER = 0.5
 WINDOW = 32
 """Gets in flight for one queue at the most."""
+
+
+class _Place:
+    """An entry's place in the order of hand-over: filled at once if its name carries it, else by an answer."""
+
+    __slots__ = ("entry", "item")
+
+    def __init__(self, entry: Entry, item: Fetched | None) -> None:
+        self.entry = entry
+        self.item = item
 
 
 class Reader:
@@ -33,7 +44,6 @@ class Reader:
     def __init__(
         self,
         session: Session,
-        loop: Loop,
         queue: str,
         inbox: Inbox,
         *,
@@ -43,98 +53,134 @@ class Reader:
     ) -> None:
         self.queue = queue
         self._session = session
-        self._loop = loop
         self._inbox = inbox
         self._body = body
         self._gap = miss
         self._lost = lost
         self._created = 0
-        """How many entries had been created, ever, when we last listed."""
+        """How many entries we know to have been created, ever."""
         self._known: set[str] = set()
-        """The names found then."""
-        self._listed: deque[Entry] = deque()
-        self._in_flight: deque[Entry] = deque()
+        """The names of those that are still there, as far as we know."""
+        self._heard: deque[Entry] = deque()
+        """Entries to take next."""
+        self._places: deque[_Place] = deque()
+        """Entries taken and not handed over, in order; the first one is waited for."""
+        self._ahead = 0
+        self._ahead_bytes = 0
+        """What those hold."""
         self._round = 0
         """Grows when what is in flight has become void, so that late answers are known as such."""
         self._missing = False
-        """Whether the entry fetched last was gone: what else of the same listing is gone belongs to the same gap."""
-        self._changed = True
+        """Whether the entry fetched last was gone: what else was removed with it belongs to the same gap."""
+        self._watched = False
+        self._unlisted = True
+        """Whether a listing is needed."""
         self._listing = False
         self._closed = False
         self._retrying = False
 
-    def wake(self) -> None:
-        """The queue may have changed."""
-        self._changed = True
+    def start(self) -> None:
+        """Read from the first entry on; also after a new connection, whose server knows nothing of our watch."""
+        self._begin_again()
+        self._watched = False
         self.advance()
 
-    def reconnected(self) -> None:
-        """Watches and requests of the old connection are void: begin again at the first entry not fetched."""
-        self._begin_again()
-        self.wake()
-
     def _begin_again(self) -> None:
+        """At the first entry not handed over: answers that still come belong to a round that is over."""
         self._round += 1
-        self._listing = False
-        unread = [*self._in_flight, *self._listed]
-        self._known -= {entry.name for entry in unread}
-        self._created -= len(unread)
-        self._in_flight.clear()
-        self._listed.clear()
-        self._changed = True
+        self._listing, self._unlisted = False, True
+        while self._places:
+            self._heard.appendleft(self._places.pop().entry)
+        self._ahead = self._ahead_bytes = 0
 
     def close(self) -> None:
         """Read no more."""
         self._closed = True
+        if self._watched and self._session.state is State.CONNECTED:
+            self._session.watch_children_no_more(self.queue)
 
     def advance(self) -> None:
-        """Fetch while there is room; list when everything listed has been fetched."""
+        """Take entries while there is room; list if need be."""
         if self._closed or self._session.state is not State.CONNECTED:
             return
-        ahead = sum(e.messages for e in self._in_flight), sum(e.size for e in self._in_flight)
-        while self._listed and len(self._in_flight) < WINDOW and self._inbox.room(*ahead):
-            entry = self._listed.popleft()
-            ahead = ahead[0] + entry.messages, ahead[1] + entry.size
-            self._in_flight.append(entry)
-            path = f"{self.queue}/{entry.name}" if entry.body is None else self._body(*entry.body)
-            self._ask(self._session.get_async(path), self._fetched)
-        if self._changed and not self._listing and not self._listed:
-            self._changed, self._listing = False, True
-            watch = self._round
-            self._ask(
-                self._session.children_async(self.queue, lambda: self._loop.post(self._rung, watch)), self._enlist
-            )
+        self._take()
+        if self._unlisted and not self._listing and not (self._session.old_server and self._heard):
+            self._list()
 
-    def _rung(self, round: int) -> None:
-        if round == self._round:
-            self.wake()
+    # -- hearing of entries --------------------------------------------------------------------------------------
 
-    def _ask(self, reply: Future[T], then: Callable[[Future[T]], None]) -> None:
+    def _list(self) -> None:
+        self._unlisted, self._listing = False, True
+        current = self._round
+        if not self._watched and not self._session.old_server:
+            self._watched = True
+            self._session.watch_children(self.queue, self._rung, self._answer(self._watching))
+        watch = (lambda: self._changed(current)) if self._session.old_server else None
+        self._session.call_children(self.queue, self._answer(self._enlist), watch)
+
+    def _answer(self, then: Callable[[Any, ZkmsError | None], None]) -> Callable[[Any, ZkmsError | None], None]:
         current = self._round
 
-        def step(answer: Future[T]) -> None:
+        def done(value: Any, error: ZkmsError | None) -> None:
             if current == self._round and not self._closed:
-                then(answer)
+                then(value, error)
 
-        reply.add_done_callback(lambda answer: self._loop.post(step, answer))
+        return done
 
-    def _enlist(self, reply: Future[tuple[list[str], Stat]]) -> None:
+    def _watching(self, _value: Any, error: ZkmsError | None) -> None:
+        if isinstance(error, Unsupported):
+            log.info("this ZooKeeper is older than 3.6: queues are listed at each change")
+            self._session.old_server = True
+            self.start()
+        elif error is not None and not isinstance(error, ConnectionLost | Closed):
+            log.error("cannot watch %s, trying on: %s", self.queue, error)
+            self._watched, self._unlisted = False, True
+            self._try_later()
+
+    def _changed(self, current: int) -> None:
+        if current == self._round and not self._closed:
+            self._unlisted = True
+            self.advance()
+
+    def _rung(self, kind: int, name: str) -> None:
+        """An event of the persistent watch. While a listing is asked for, its answer will tell all of it."""
+        if self._closed:
+            self._session.watch_children_no_more(self.queue)
+            return
+        if not name:
+            if kind == DELETED:
+                self._lost()
+            return
+        if self._listing or self._unlisted:
+            return
+        if kind == DELETED:
+            self._known.discard(name)
+            return
+        if kind != CREATED or name in self._known:
+            return
+        entry = parse_entry(name)
+        if not entry.foreign and entry.sequence != self._created:  # a number that is not the next: look
+            self._unlisted = True
+        else:
+            self._created += 1
+            self._known.add(name)
+            self._heard.append(entry)
+        self.advance()
+
+    def _enlist(self, value: Any, error: ZkmsError | None) -> None:
         self._listing = False
         self._missing = False  # what this listing shows may be younger than the last gap
-        try:
-            names, stat = reply.result()
-        except NodeMissing:
+        if isinstance(error, NodeMissing):
             self._lost()
             return
-        except (ConnectionLost, Closed):
-            self._changed = True
+        if error is not None:
+            if not isinstance(error, ConnectionLost | Closed):
+                # Not allowed, say: whoever may change that must not have to restart us.
+                log.error("cannot list %s, trying on: %s", self.queue, error)
+            self._unlisted = True
             self._try_later()
             return
-        except StoreError as error:  # not allowed, say: whoever may change that must not have to restart us
-            log.error("cannot list %s, trying on: %s", self.queue, error)
-            self._changed = True
-            self._try_later()
-            return
+        names, stat = value
         # ZooKeeper reports 2 * creates - children, as an int32. Every create counts, a stranger's too.
         created = ((stat.cversion + stat.numChildren) & 0xFFFFFFFF) // 2
         new = sorted(parse_entry(name) for name in set(names) - self._known)
@@ -142,46 +188,80 @@ class Reader:
         if missing > 0:
             self._miss(f"{missing} entries were removed before they were read")
         # A number that was not given yet is forged, and must not hide the entry that will get it.
-        self._listed.extend(e._replace(foreign=True) if e.sequence >= created else e for e in new)
+        self._heard.extend(e._replace(foreign=True) if e.sequence >= created else e for e in new)
         self._known, self._created = set(names), created
         self.advance()
 
-    def _fetched(self, reply: Future[tuple[bytes, Stat]]) -> None:
-        try:
-            raw, _ = reply.result()
-        except (ConnectionLost, Closed):
-            self._begin_again()  # at this entry: the answers behind it, if they come, belong to others
-            self._try_later()
-            return
-        except NodeMissing:
-            entry = self._in_flight.popleft()
-            if entry.body is not None:  # the pointer may be there still: whoever unpacks it will see
-                self._inbox.put(Fetched(entry, f"{self.queue}/{entry.name}", b""))
-            if not self._missing:  # a purge takes thousands at once: that is one gap, not thousands
-                self._missing = True
-                self._miss("entries were removed before they were read")
-        except StoreError as error:
-            entry = self._in_flight.popleft()
-            log.error("cannot read %s/%s: %s", self.queue, entry.name, error)
-            self._miss(f"an entry could not be read: {error}")
-        else:
-            entry = self._in_flight.popleft()
-            self._missing = False
-            self._inbox.put(Fetched(entry, f"{self.queue}/{entry.name}", raw))
-        self.advance()
+    # -- taking them ---------------------------------------------------------------------------------------------
+
+    def _take(self) -> None:
+        while self._heard and len(self._places) < WINDOW and self._inbox.room(self._ahead, self._ahead_bytes):
+            entry = self._heard.popleft()
+            path = f"{self.queue}/{entry.name}"
+            if entry.carried is not None and not entry.foreign:
+                if entry.name not in self._known:
+                    self._removed()
+                    continue
+                fetched = Fetched(entry, path, entry.carried)
+                if not self._places:
+                    self._inbox.put(fetched)
+                    continue
+                place = _Place(entry, fetched)
+            else:
+                place = _Place(entry, None)
+                self._session.call_get(path if entry.body is None else self._body(*entry.body), self._fetched(place))
+            self._places.append(place)
+            self._ahead += entry.messages
+            self._ahead_bytes += entry.size
+
+    def _fetched(self, place: _Place) -> Callable[[Any, ZkmsError | None], None]:
+        def done(value: Any, error: ZkmsError | None) -> None:
+            entry = place.entry
+            path = f"{self.queue}/{entry.name}"
+            if isinstance(error, ConnectionLost | Closed):
+                self._begin_again()
+                self._try_later()
+                return
+            self._pop()
+            if error is None:
+                self._missing = False
+                self._inbox.put(Fetched(entry, path, value[0]))
+            elif isinstance(error, NodeMissing):
+                if entry.body is not None:  # the pointer may be there still: whoever unpacks it will see
+                    self._inbox.put(Fetched(entry, path, b""))
+                self._removed()
+            else:
+                log.error("cannot read %s: %s", path, error)
+                self._miss(f"an entry could not be read: {error}")
+            while self._places and (item := self._places[0].item) is not None:
+                self._pop()
+                self._inbox.put(item)
+            self.advance()
+
+        return self._answer(done)
+
+    def _pop(self) -> None:
+        entry = self._places.popleft().entry
+        self._ahead -= entry.messages
+        self._ahead_bytes -= entry.size
 
     def _try_later(self) -> None:
-        """A new connection calls reconnected(); a server that timed out or is throttled keeps the old one."""
+        """A new connection starts us again; a server that timed out or is throttled keeps the old one."""
         if self._session.state is State.CONNECTED and not self._retrying:
             self._retrying = True
-            timer = threading.Timer(RETRY_AFTER, lambda: self._loop.post(self._retry))
+            timer = threading.Timer(RETRY_AFTER, lambda: self._session.post(self._retry))
             timer.daemon = True
             timer.start()
 
     def _retry(self) -> None:
         self._retrying = False
         if not self._closed:
-            self.reconnected()
+            self.start()
+
+    def _removed(self) -> None:
+        if not self._missing:  # a purge takes thousands at once: that is one gap, not thousands
+            self._missing = True
+            self._miss("entries were removed before they were read")
 
     def _miss(self, reason: str) -> None:
         self._inbox.put(Marker(self._gap(reason)))

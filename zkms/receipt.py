@@ -177,7 +177,8 @@ class Receipt:
             if entry.body is not None or entry.foreign or entry.gap:
                 continue
             try:
-                frame = frames.decode(self._session.get(path, deadline=deadline)[0])
+                raw = self._session.get(path, deadline=deadline)[0] if entry.carried is None else entry.carried
+                frame = frames.decode(raw)
             except (NodeMissing, CannotDecode):
                 continue
             if (frame.producer, frame.seq) == (self.producer, self._first):

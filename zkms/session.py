@@ -1,31 +1,31 @@
 """The one seam to ZooKeeper: what is above it never sees kazoo.
 
-A session owns the connection and its liveness. Requests are pipelined and answered in order, each by a Future. Every
-request has a deadline: an answer that is overdue means a black hole, so the connection is dropped and kazoo connects
-elsewhere. A kazoo client whose connection thread died is replaced. When ZooKeeper has expired the session, a new one is
-opened and `generation` grows: whoever holds ephemerals compares it and registers again.
+A session owns the connection and its liveness. Requests are pipelined and answered in order, by a Future or by a call
+on the connection's thread (see flow.py). Every request has a deadline: an answer that is overdue means a black hole, so
+the connection is dropped and kazoo connects elsewhere. A kazoo client whose connection thread died is replaced. When
+ZooKeeper has expired the session, a new one is opened and `generation` grows: whoever holds ephemerals compares it and
+registers again.
 
-Threads: kazoo's connection, completion and watch threads, which only enqueue or resolve Futures; and one of ours,
-`zkms-session`, which looks after deadlines and the dead client and never waits for ZooKeeper.
+Threads: the connection's, on which answers, events, changes of state and posted steps are told: nothing told there may
+wait for ZooKeeper. And `zkms-session`, which looks after deadlines and the dead client, and never waits either.
 """
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import logging
 import os
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError
-from typing import Any, Protocol, TypeVar
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError
-from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
+from kazoo.protocol.states import KazooState, KeeperState
 
 from zkms.config import Config
 from zkms.diagnosis import diagnose
@@ -40,32 +40,33 @@ from zkms.errors import (
     ZkmsError,
     translate,
 )
+from zkms.flow import Done, Flow, Rung
 from zkms.link import Handler, dispose, new_client
-from zkms.operations import MAX_TRANSACTION, Create, Delete, Operation, SetData, transaction_size
+from zkms.operations import MAX_TRANSACTION, Operation
+from zkms.requests import (
+    AddWatch,
+    Children,
+    Exists,
+    Get,
+    GetAcl,
+    Multi,
+    RemoveWatches,
+    Request,
+    Stat,
+    Watch,
+    acl_bytes,
+)
 
 log = logging.getLogger("zkms.session")
 TICK = 0.25
 FORGET_AFTER = 3
 """Reply deadlines, so two session times, without a connection after which no server is too old for us."""
+_CONSEQUENCES = ("RolledBackError", "RuntimeInconsistency")
 REVIVE_AFTER = 1.0
 """Seconds between two replacements of a dead kazoo client at the least."""
 
 T = TypeVar("T")
-Watch = Callable[[], None]
-
-
-class Stat(Protocol):
-    """What ZooKeeper knows of a znode besides its data."""
-
-    czxid: int
-    mzxid: int
-    ctime: int
-    mtime: int
-    version: int
-    cversion: int
-    ephemeralOwner: int  # noqa: N815 - ZooKeeper's own names
-    dataLength: int  # noqa: N815
-    numChildren: int  # noqa: N815
+__all__ = ["Session", "Stat", "State", "failed_with"]
 
 
 class State(enum.Enum):
@@ -89,10 +90,10 @@ class Session:
         """Grows by one with each new session: 1 is the first."""
         self.state = State.CONNECTING
         self.client_id: tuple[int, bytes] | None = None
+        self.old_server = False
+        """Whether a server was met that has no persistent watches (before 3.6)."""
         self._listeners: list[Callable[[], None]] = []
         self._changed = threading.Condition()
-        self._in_flight: deque[tuple[float, Future[Any]]] = deque()
-        self._in_flight_lock = threading.Lock()
         self._reply_deadline = max(1.0, config.session_timeout * 2 / 3)
         self._stop = threading.Event()
         self._forked = False
@@ -102,8 +103,11 @@ class Session:
         self._lost: float | None = None
         """Since when we are not connected."""
         self._tls = config.tls.context() if config.tls else None
+        self._acl = acl_bytes(config.effective_acl)
+        self._flow = Flow()
         _sessions.add(self)
         self._client, self._handler = self._new_client(None)
+        self._chroot: str = self._client.chroot
         self._keeper = threading.Thread(target=self._keep, name="zkms-session", daemon=True)
 
     # -- life ----------------------------------------------------------------------------------------------------
@@ -137,13 +141,14 @@ class Session:
         if self._keeper.is_alive() and self._keeper is not threading.current_thread():
             self._keeper.join()
         dispose(self._client, self._handler)
+        self._flow.dispose()
 
     def _new_client(self, client_id: tuple[int, bytes] | None) -> tuple[KazooClient, Handler]:
         def granted(read_timeout: float) -> None:
             self._reply_deadline = max(1.0, read_timeout)
             self._on_connected(client)
 
-        client, handler = new_client(self.config, client_id, seen=self._seen, granted=granted)
+        client, handler = new_client(self.config, client_id, self._flow, seen=self._seen, granted=granted)
         client.add_listener(lambda state: self._on_disconnected(client, state))
         return client, handler
 
@@ -159,7 +164,7 @@ class Session:
             self._zxid = 0
         return self._zxid
 
-    # Both on kazoo's connection thread: note it, tell the listeners, never block.
+    # Both on the connection's thread: note it, tell the listeners, never block.
 
     def _on_connected(self, client: KazooClient) -> None:
         with self._changed:
@@ -169,6 +174,7 @@ class Session:
             if previous is None or self.client_id is None or previous[0] != self.client_id[0]:
                 self.generation += 1
             self._lost = None
+            self._flow.opened()
             self._change(State.CONNECTED)
         self._tell()
 
@@ -181,6 +187,7 @@ class Session:
             # kazoo takes a connection that breaks while SASL is spoken for a refusal: once accepted, we do not.
             refused = client.client_state == KeeperState.AUTH_FAILED and self.generation == 0
             self._change(State.REFUSED if refused else State.SUSPENDED)
+        self._flow.closed()
         self._tell()
 
     def _change(self, state: State) -> None:
@@ -193,7 +200,7 @@ class Session:
             listener()
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` at every change of `state` or `generation`, on kazoo's thread: it only enqueues."""
+        """Call `listener` at every change of `state` or `generation`, on the connection's thread: it only notes."""
         self._listeners.append(listener)
 
     # -- deadlines and the dead client ---------------------------------------------------------------------------
@@ -201,30 +208,13 @@ class Session:
     def _keep(self) -> None:
         while not self._stop.wait(TICK):
             try:
-                if self._overdue():
+                if self._flow.overdue(self._reply_deadline):
                     log.warning("no answer for %.1f s: dropping the connection", self._reply_deadline)
                     self._handler.drop()
-                    self._fail_in_flight()
                 if self._handler.ended.is_set() and self.state is not State.REFUSED:
                     self._revive()
             except Exception:
                 log.exception("looking after the session failed")
-
-    def _overdue(self) -> bool:
-        """Whether an answer is. They come in order, so only the first unanswered request has to be looked at."""
-        with self._in_flight_lock:
-            waiting = self._in_flight
-            while waiting and waiting[0][1].done():
-                waiting.popleft()
-            return bool(waiting) and time.monotonic() - waiting[0][0] > self._reply_deadline
-
-    def _fail_in_flight(self) -> None:
-        """Fail what is unanswered: kazoo forgets a request whose reply killed it, and one sent while it reconnects."""
-        with self._in_flight_lock:
-            waiting = [*self._in_flight]
-            self._in_flight.clear()
-        for _, future in waiting:
-            _settle(future, error=ConnectionLost("no answer"))
 
     def _revive(self) -> None:
         """Replace a client whose connection thread died, taking over its session if that still lives."""
@@ -242,81 +232,78 @@ class Session:
             self._client, self._handler = self._new_client(self.client_id)
             self.state = State.SUSPENDED
         dispose(dead, handler)
-        self._fail_in_flight()
+        self._flow.closed()
         self._client.start_async()
 
     # -- requests ------------------------------------------------------------------------------------------------
 
+    def post(self, step: Callable[..., None], *args: Any) -> None:
+        """Run a short step, which never waits, on the connection's thread; while there is none, it waits for one."""
+        self._flow.post(step, *args)
+
     def get_async(self, path: str, watch: Watch | None = None) -> Future[tuple[bytes, Stat]]:
         """A znode's data and stat. `watch` is called once, on a change or when the connection is lost."""
-        return self._send(path, lambda client: client.get_async(path, watch=_one_shot(watch)), _same)
+        return self._send(Get(self._chroot, path, watch))
 
     def exists_async(self, path: str, watch: Watch | None = None) -> Future[Stat | None]:
         """A znode's stat, or None."""
-        return self._send(path, lambda client: client.exists_async(path, watch=_one_shot(watch)), _same)
+        return self._send(Exists(self._chroot, path, watch))
 
     def children_async(self, path: str, watch: Watch | None = None) -> Future[tuple[list[str], Stat]]:
         """The children's names and the parent's stat, from one moment."""
-        return self._send(
-            path, lambda client: client.get_children_async(path, watch=_one_shot(watch), include_data=True), _same
-        )
+        return self._send(Children(self._chroot, path, watch))
 
     def acl_async(self, path: str) -> Future[list[tuple[str, str]]]:
         """Who may do anything with a znode: pairs of scheme and id, such as ("world", "anyone")."""
-        return self._send(
-            path,
-            lambda client: client.get_acls_async(path),
-            lambda reply: [(str(acl.id.scheme), str(acl.id.id)) for acl in reply[0]],
-        )
+        return self._send(GetAcl(self._chroot, path))
 
     def multi_async(self, operations: Sequence[Operation]) -> Future[list[Any]]:
         """All or none: a path for each create, a Stat for each set, True for the others; or `TransactionFailed`."""
-        size = transaction_size(operations)
-        if size > MAX_TRANSACTION:
+        future: Future[list[Any]] = Future()
+        self.call_multi(operations, partial(_settle, future))
+        return future
+
+    def _send(self, request: Request) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._call(request, partial(_settle, future))
+        return future
+
+    # The same without Futures. `done` is called on the connection's thread, or at once if there is no connection.
+
+    def call_get(self, path: str, done: Done) -> None:
+        """Read a znode's data and stat."""
+        self._call(Get(self._chroot, path), done)
+
+    def call_children(self, path: str, done: Done, watch: Watch | None = None) -> None:
+        """Read the children's names and the parent's stat."""
+        self._call(Children(self._chroot, path, watch), done)
+
+    def call_multi(self, operations: Sequence[Operation], done: Done) -> None:
+        """Carry out all or none; `done` gets what `multi_async` results in."""
+        request = Multi(self._chroot, operations, self._acl)
+        if len(request.raw) > MAX_TRANSACTION:
+            size = len(request.raw)
             raise StoreError(f"a transaction of {size:,} bytes is over the limit of {MAX_TRANSACTION:,}")
 
-        def call(client: KazooClient) -> Any:
-            transaction = client.transaction()
-            for operation in operations:
-                if isinstance(operation, Create):
-                    transaction.create(
-                        operation.path, operation.data, ephemeral=operation.ephemeral, sequence=operation.sequence
-                    )
-                elif isinstance(operation, SetData):
-                    transaction.set_data(operation.path, operation.data, operation.version)
-                elif isinstance(operation, Delete):
-                    transaction.delete(operation.path, operation.version)
-                else:
-                    transaction.check(operation.path, operation.version)
-            return transaction.commit_async()
+        def checked(results: Any, error: ZkmsError | None) -> None:
+            done(results, error or _failure(operations, results))
 
-        return self._send(operations[0].path, call, lambda results: _checked(operations, results))
+        self._call(request, checked)
 
-    def _send(self, path: str, call: Callable[[KazooClient], Any], convert: Callable[[Any], T]) -> Future[T]:
+    def watch_children(self, path: str, rung: Rung, done: Done) -> None:
+        """On the connection's thread: hear of every event at and below a znode until the connection ends."""
+        self._flow.watch_always(path, rung)
+        self._call(AddWatch(self._chroot, path), done)
+
+    def watch_children_no_more(self, path: str) -> None:
+        """On the connection's thread: undo `watch_children`; whether the server hears it makes no difference to us."""
+        self._flow.watch_no_more(path)
+        self._call(RemoveWatches(self._chroot, path), _ignore)
+
+    def _call(self, request: Request, done: Done) -> None:
         self.check_process()
-        future: Future[T] = Future()
-        if self.state is not State.CONNECTED:
-            # kazoo would queue it without a time-out, and block its callers when the queue is full.
-            future.set_exception(self._unsent(path))
-            return future
-
-        def done(reply: Any) -> None:
-            if reply.exception is not None:
-                _settle(future, error=translate(reply.exception, path))
-                return
-            try:
-                _settle(future, convert(reply.value))
-            except ZkmsError as error:
-                _settle(future, error=error)
-
-        reply = call(self._client)
-        with self._in_flight_lock:
-            waiting = self._in_flight
-            while waiting and waiting[0][1].done():
-                waiting.popleft()
-            waiting.append((time.monotonic(), future))
-        reply.rawlink(done)
-        return future
+        if self.state is not State.CONNECTED or not self._flow.ask(request, done):
+            done(None, self._unsent(request.path))
 
     def _unsent(self, path: str | None) -> ZkmsError:
         if self.state is State.CLOSED:
@@ -405,34 +392,27 @@ class Session:
                 self._changed.wait(left)
 
 
-def _same(value: T) -> T:
-    return value
+def _settle(future: Future[Any], value: Any, error: ZkmsError | None) -> None:
+    if error is None:
+        future.set_result(value)
+    else:
+        future.set_exception(error)
 
 
-def _settle(future: Future[Any], result: Any = None, *, error: ZkmsError | None = None) -> None:
-    """Answer a request, unless that was done: kazoo may answer one twice, or after we gave it up."""
-    with contextlib.suppress(InvalidStateError):
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
+def _ignore(_value: Any, _error: ZkmsError | None) -> None:
+    """For requests whose answer changes nothing."""
 
 
-def _one_shot(watch: Watch | None) -> Callable[[WatchedEvent], None] | None:
-    return None if watch is None else lambda _event: watch()
-
-
-def _checked(operations: Sequence[Operation], results: list[Any]) -> list[Any]:
+def _failure(operations: Sequence[Operation], results: list[Any]) -> TransactionFailed | None:
     """A failed transaction comes back as a list of exceptions: find the one that is the cause."""
-    failed = [index for index, result in enumerate(results) if isinstance(result, Exception)]
-    if not failed:
-        return results
-    causes = [i for i in failed if type(results[i]).__name__ not in ("RolledBackError", "RuntimeInconsistency")]
-    index = (causes or failed)[0]
+    if not isinstance(results[0], Exception):  # all of them are, or none
+        return None
+    causes = [i for i, each in enumerate(results) if type(each).__name__ not in _CONSEQUENCES]
+    index = causes[0] if causes else 0
     cause = translate(results[index], operations[index].path)
     if not isinstance(cause, StoreError):
         cause = StoreError(str(cause))
-    raise TransactionFailed(index, cause, operations[index])
+    return TransactionFailed(index, cause, operations[index])
 
 
 def failed_with(error: BaseException, kind: type[StoreError] = BadVersion, *, path: str | None = None) -> bool:

@@ -113,7 +113,7 @@ class Subscription:
             return False
         self._closed = True
         if self._reader is not None:
-            self._bus.loop.post(self._reader.close)
+            self._bus.session.post(self._reader.close)
         self._inbox.close(discard=True)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -140,30 +140,29 @@ class Subscription:
             self._bus.trail.moved(self.topic, self.id, id)
         self.id = id
         if self._reader is not None:
-            self._bus.loop.post(self._reader.close)
+            self._bus.session.post(self._reader.close)
             self._read()
 
     def reconnected(self) -> None:
-        """On the loop: the connection is a new one."""
+        """On the connection's thread: the connection is a new one."""
         if self._reader is not None:
-            self._reader.reconnected()
+            self._reader.start()
 
     def _read(self) -> None:
         bus = self._bus
         self._reader = Reader(
             bus.session,
-            bus.loop,
             bus.tree.queue(self.id, self.topic),
             self._inbox,
             body=bus.tree.body,
             miss=lambda reason: Gap(self.topic, self.id, reason),
             lost=lambda: bus.registrar.repair(self),
         )
-        bus.loop.post(self._reader.wake)
+        bus.session.post(self._reader.start)
 
     def _drained(self) -> None:
         if self._reader is not None:
-            self._bus.loop.post(self._reader.advance)
+            self._bus.session.post(self._reader.advance)
 
     # -- pull ----------------------------------------------------------------------------------------------------
 

@@ -13,13 +13,16 @@
       cleaner/CANDIDATE                 ephemeral sequential: who stands for election; the lowest leads
 
 An entry's name is `KIND.COUNT.BYTES.SEQUENCE`: how many messages it holds and how big it is can be told from a listing
-alone, so that limits and prefetch need no reads. A pointer's is `b.COUNT.BYTES.NUMBER.PRODUCER.SEQUENCE`, and says
-where the body is. ZooKeeper appends the ten-digit sequence.
+alone, so that limits and prefetch need no reads. A small frame is in the name itself, `m.COUNT.BYTES.FRAME.SEQUENCE`:
+the event that tells of the entry is then all that its reader needs. A pointer's name is
+`b.COUNT.BYTES.NUMBER.PRODUCER.SEQUENCE`, and says where the body is. ZooKeeper appends the ten-digit sequence.
 """
 
 from __future__ import annotations
 
+import binascii
 import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
@@ -27,6 +30,7 @@ import msgspec
 LAYOUT = 1
 FULL_MARK = "!"
 _ENTRY = re.compile(r"([fg])\.(\d{1,9})\.(\d{1,9})\.(\d{10})", re.ASCII)
+_CARRIER = re.compile(r"m\.(\d{1,9})\.(\d{1,9})\.([A-Za-z0-9_-]{1,1000})\.(\d{10})", re.ASCII)
 _POINTER = re.compile(r"b\.(\d{1,9})\.(\d{1,9})\.(\d{1,18})\.(.+)\.(\d{10})", re.ASCII)
 
 
@@ -129,10 +133,16 @@ class Entry(NamedTuple):
     foreign: bool = False
     body: tuple[str, int] | None = None
     """Producer and number of the body that a pointer points to."""
+    carried: bytes | None = None
+    """The frame, if the name carries it."""
 
 
-def entry_prefix(count: int, size: int, *, gap: bool = False, body: tuple[str, int] | None = None) -> str:
+def entry_prefix(
+    count: int, size: int, *, gap: bool = False, body: tuple[str, int] | None = None, carried: bytes | None = None
+) -> str:
     """The name to create an entry under; ZooKeeper appends the sequence."""
+    if carried is not None:
+        return f"m.{count}.{size}.{urlsafe_b64encode(carried).rstrip(b'=').decode()}."
     if body is not None:
         return f"b.{count}.{size}.{body[1]}.{body[0]}."
     return f"{'g' if gap else 'f'}.{count}.{size}."
@@ -140,11 +150,25 @@ def entry_prefix(count: int, size: int, *, gap: bool = False, body: tuple[str, i
 
 def parse_entry(name: str) -> Entry:
     """What an entry's name says; a name that zkms did not make is `foreign`."""
+    if name.startswith("m"):
+        return _parse_carrier(name)
     match = _ENTRY.fullmatch(name)
     if match is None:
         return _parse_pointer(name)
     kind, count, size, sequence = match.groups()
     return Entry(int(sequence), name, int(count), int(size), gap=kind == "g")
+
+
+def _parse_carrier(name: str) -> Entry:
+    match = _CARRIER.fullmatch(name)
+    if match is None:
+        return Entry(-1, name, foreign=True)
+    count, size, text, sequence = match.groups()
+    try:
+        carried = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except binascii.Error:
+        return Entry(-1, name, foreign=True)
+    return Entry(int(sequence), name, int(count), int(size), carried=carried)
 
 
 def _parse_pointer(name: str) -> Entry:

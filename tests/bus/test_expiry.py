@@ -12,7 +12,7 @@ from zkms import Bus, Gap
 from zkms.registrar import Registrar
 from zkms.subscription import Subscription
 from zkms.testing import expire
-from zkms.tree import QueueState, Tree, encode
+from zkms.tree import QueueState, Tree, encode, parse_entry
 
 from .conftest import Connect, Eventually
 from .listener import Listener
@@ -297,7 +297,7 @@ def test_entries_removed_before_they_were_read_are_a_gap(
         bus.publish("users", number)
     eventually(lambda: listener.data)
     queue = tree.queue(sub.id, "users")
-    raw.delete(f"{queue}/{sorted(raw.get_children(queue))[-1]}")
+    raw.delete(f"{queue}/{max(map(parse_entry, raw.get_children(queue))).name}")
     listener.go.set()
     eventually(lambda: listener.gaps)
     eventually(lambda: len(listener.data) == 5)

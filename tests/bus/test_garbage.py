@@ -117,7 +117,9 @@ def test_garbage_with_children_is_set_aside_too(
     bus: Bus, listener: Listener, sub: Subscription, queue: str, raw: KazooClient, tree: Tree, eventually: Eventually
 ) -> None:
     """Znodes below an entry cannot be ours; the entry is kept, they are not."""
-    raw.create(f"{queue}/junk/deep/er", b"below", makepath=True)
+    with raw.transaction() as all_at_once:  # one by one, the first could be set aside before the second is there
+        for path in ("junk", "junk/deep", "junk/deep/er"):
+            all_at_once.create(f"{queue}/{path}", b"below")
     bus.publish("users", "after")
     eventually(lambda: listener.data == ["after"] and raw.get_children(queue) == [])
     assert raw.get_children(tree.dead_queue(sub.id, "users")) == ["junk"]

@@ -170,7 +170,7 @@ def test_a_subscription_ended_by_hand_of_another_program_can_be_given_up(
     """Z6: unsubscribe() leaves no registration behind, whatever was removed before."""
     for victim in ("queue", "topic"):
         sub = bus.subscribe("users")
-        bus.loop.post(sub._reader.close)  # so that it does not register again
+        bus.session.post(sub._reader.close)  # so that it does not register again
         raw.delete(tree.queue(sub.id, "users") if victim == "queue" else tree.topic("users"), recursive=True)
         sub.unsubscribe()
         assert bus.subscriptions("users") == []
@@ -454,7 +454,7 @@ def test_a_subscriber_whose_queue_was_purged_is_gone_not_acked(
     """Removed by hand, and taken up again by a process with the same id or another: never acked."""
     sub = connect(client_id=client_id).subscribe("users", ack="manual")
     receipt = bus.publish("users", 1)
-    bus.loop.post(sub._reader.close)
+    bus.session.post(sub._reader.close)
     raw.delete(tree.subscription(sub.id), recursive=True)
     raw.delete(tree.registration("users", sub.id))
     connect(client_id=client_id).subscribe("users", ack="manual")

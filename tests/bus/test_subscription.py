@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 import zlib
-from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -24,6 +23,7 @@ from zkms import (
     NotSubscribed,
     Unauthorised,
 )
+from zkms.flow import Done
 from zkms.testing.server import Server
 
 from .conftest import Connect, Eventually
@@ -551,16 +551,15 @@ def test_a_listing_that_zookeeper_refuses_is_asked_again(bus: Bus, monkeypatch: 
     assert sub.get(timeout=0.2) is None
     refused: list[str] = []
 
-    def refuse(path: str, *_args: object) -> Future[Any]:
+    def refuse(path: str, done: Done, *_args: object) -> None:
         monkeypatch.undo()
         refused.append(path)
-        reply: Future[Any] = Future()
-        reply.set_exception(Unauthorised("not allowed", path=path))
-        return reply
+        done(None, Unauthorised("not allowed", path=path))
 
     bus.publish("users", 1)
     assert sub.get(timeout=5).data == 1
-    monkeypatch.setattr(bus.session, "children_async", refuse)
+    monkeypatch.setattr(bus.session, "call_children", refuse)
+    bus.session._handler.drop()  # after a reconnect the queue is listed
     bus.publish("users", 2)
     assert sub.get(timeout=10).data == 2
     assert refused == [bus.tree.queue(sub.id, "users")]

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
-import kazoo.protocol.connection
 import pytest
 from kazoo.client import KazooClient
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
 
 import zkms
+import zkms.flow
 from zkms.config import Config
 from zkms.errors import (
     BadVersion,
@@ -33,6 +33,7 @@ from zkms.errors import (
     UsedAfterFork,
     ZkmsError,
 )
+from zkms.flow import Flow
 from zkms.operations import MAX_TRANSACTION, Check, Create, Delete, SetData
 from zkms.session import Session, State, failed_with
 from zkms.testing import EmbeddedZooKeeper, Proxy, expire
@@ -410,21 +411,14 @@ def test_closing_a_bus_that_is_cut_off_takes_its_time_out_once(
 # -- a dead kazoo ----------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def unknown_error_codes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let kazoo know no error code, so that the next error from the server kills its connection thread."""
-
-    def unknown() -> NoReturn:
-        raise RuntimeError("Invalid error code")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(kazoo.protocol.connection, "EXCEPTIONS", defaultdict(unknown))
-        yield
-
-
 def kill_connection_thread(session: Session, path: str, monkeypatch: pytest.MonkeyPatch) -> ConnectionLost:
     """Make the connection thread die of a reply, and return what became of the request."""
-    with unknown_error_codes(monkeypatch):
+
+    def deadly(*_args: object) -> NoReturn:
+        raise RuntimeError("on purpose")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Flow, "_take_frame", deadly)
         thread = session._client._connection._connection_routine
         reply = session.get_async(f"{path}/missing")
         thread.join(10)
@@ -472,6 +466,24 @@ def test_a_connection_thread_may_die_again_and_again(
         kill_connection_thread(session, root, monkeypatch)
         assert session.get(root)[0] == b""
     eventually(lambda: left_behind() == before)
+
+
+def test_an_error_code_that_nobody_knows_costs_a_connection_and_no_more(
+    open_session: OpenSession, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later ZooKeeper may have new ones: whoever asked is told that the outcome is unknown."""
+
+    def unknown() -> NoReturn:
+        raise RuntimeError("Invalid error code")
+
+    session = open_session(session_timeout=8.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(zkms.flow, "EXCEPTIONS", defaultdict(unknown))
+        error = session.get_async(f"{root}/missing").exception(timeout=10)
+    assert isinstance(error, ConnectionLost)
+    assert error.outcome_unknown
+    assert session.get(root)[0] == b""
+    assert session.generation == 1
 
 
 # -- watches ---------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def _look(
             if entry.body is None or inspector.session.exists(f"{queue}/{entry.name}") is None:
                 continue  # acked since it was listed
             raw = b""
-        shown.append(_describe(entry, raw))
+        shown.append(_describe(entry, raw if entry.carried is None else entry.carried))
     return len(names), shown
 
 

@@ -1,0 +1,373 @@
+"""What flows over one connection: requests out, replies and events in, and the short steps they lead to.
+
+kazoo makes the connection, shows the credentials, pings and says goodbye. In between its thread waits here, and all
+that a session asks is written and read here: what many threads ask at once leaves in one piece, and what has arrived is
+taken in one piece. Steps (see `post`) run on the same thread, so that reading a queue needs no other thread and no
+locks. Nothing here ever blocks but the wait for something to do.
+
+Requests carry kazoo's own numbering, so its goodbye fits into the row: whatever is not answered to us is handed to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import EXCEPTIONS, ConnectionDropped
+
+from zkms.errors import ConnectionLost, ZkmsError, translate
+from zkms.requests import CHILD, DELETED, NO_NODE, Request, Watch, read_event
+
+log = logging.getLogger("zkms.session")
+CHUNK = 256 * 1024
+"""Bytes read or written at once."""
+_HEAD = struct.Struct(">iii")
+_LENGTH = struct.Struct(">i")
+_REPLY = struct.Struct(">iqi")
+_PING, _EVENT = -2, -1
+_LAST_XID = 2**31 - 1
+_LONGEST_REPLY = 256 * 1024 * 1024
+
+Done = Callable[[Any, ZkmsError | None], None]
+"""Gets the value of a reply, or the error, on the connection's thread: it never blocks."""
+Rung = Callable[[int, str], None]
+"""Gets the kind of an event and the name of the child it is about ("" for the watched znode itself)."""
+
+
+class _Asked:
+    __slots__ = ("done", "request", "sent", "xid")
+
+    def __init__(self, request: Request, done: Done, sent: float) -> None:
+        self.request = request
+        self.done = done
+        self.sent = sent
+        self.xid = 0
+
+
+class Flow:
+    """The traffic of one kazoo client. `ask` and `post` may be called by any thread; the rest is the connection's."""
+
+    def __init__(self) -> None:
+        self._client: KazooClient = None
+        self._chroot = 0
+        self._lock = threading.Lock()
+        self._open = False
+        self._unsent: deque[_Asked] = deque()
+        self._unanswered: deque[_Asked] = deque()
+        self._steps: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._out = b""
+        """Written by nobody yet: the rest of a piece that the socket did not take."""
+        self._in = bytearray()
+        self._asleep = False
+        self._bell, self._button = socket.socketpair()
+        self._bell.setblocking(False)
+        self._button.setblocking(False)
+        self._once: dict[str, dict[str, list[Watch]]] = {"data": {}, "children": {}}
+        self._always: dict[str, Rung] = {}
+        self._poll: select.poll | None = None
+        self._socket: socket.socket | None = None
+
+    def attach(self, client: KazooClient) -> None:
+        """Carry this client's traffic."""
+        self._client = client
+        self._chroot = len(client.chroot)
+        client._connection._read = self._read_for_kazoo
+
+    # -- any thread ----------------------------------------------------------------------------------------------
+
+    def ask(self, request: Request, done: Done) -> bool:
+        """Send a request; False if there is no connection, and `done` will not be called then."""
+        asked = _Asked(request, done, time.monotonic())
+        with self._lock:
+            if not self._open:
+                return False
+            self._unsent.append(asked)
+        self._ring()
+        return True
+
+    def post(self, step: Callable[..., None], *args: Any) -> None:
+        """Run a short step on the connection's thread, in order; while there is no connection it waits for one."""
+        self._steps.append((step, args))
+        self._ring()
+
+    def _ring(self) -> None:
+        if self._asleep:
+            self._asleep = False
+            with contextlib.suppress(OSError):  # full: rung already; closed: nobody there to wake
+                self._button.send(b"\0")
+
+    def overdue(self, deadline: float) -> bool:
+        """Whether nothing came for longer than `deadline` although something was asked, and nobody is busy with it."""
+        if not self._asleep:
+            return False
+        try:
+            first = self._unanswered[0] if self._unanswered else self._unsent[0]
+        except IndexError:
+            return False
+        return time.monotonic() - first.sent > deadline
+
+    # -- the connection begins and ends ---------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """kazoo is about to connect: nothing has been read or half written yet."""
+        self._in, self._out = bytearray(), b""
+
+    def opened(self) -> None:
+        """The connection is up, and the credentials are accepted."""
+        with self._lock:
+            self._open = True
+
+    def closed(self, error: ZkmsError | None = None) -> None:
+        """It is down: fail what was asked, tell every one-shot watch, forget the others. Harmless if known."""
+        with self._lock:
+            self._open = False
+            unanswered, self._unanswered = self._unanswered, deque()
+            unsent, self._unsent = self._unsent, deque()
+        self._always.clear()
+        self._socket = None
+        watches = [watch for kind in self._once.values() for found in kind.values() for watch in found]
+        for kind in self._once.values():
+            kind.clear()
+        for asked in unanswered:
+            lost = error or ConnectionLost("connection lost before the answer", path=asked.request.path)
+            self._tell(asked.done, None, lost)
+        for asked in unsent:
+            path = asked.request.path
+            never = error or ConnectionLost("connection lost before it was sent", path=path, outcome_unknown=False)
+            self._tell(asked.done, None, never)
+        for watch in watches:
+            self._tell(watch)
+
+    def dispose(self) -> None:
+        """Nothing flows any more, ever."""
+        self.closed()
+        self._steps.clear()
+        self._bell.close()
+        self._button.close()
+
+    # -- the connection's thread ------------------------------------------------------------------------------------
+
+    def watch_always(self, path: str, rung: Rung) -> None:
+        """Tell of each event at or directly below a path that an AddWatch was sent for, until the connection ends."""
+        self._always[path] = rung
+
+    def watch_no_more(self, path: str) -> None:
+        """Undo `watch_always`."""
+        self._always.pop(path, None)
+
+    def wait(self, connection: socket.socket, goodbye: socket.socket, timeout: float) -> list[socket.socket]:
+        """In kazoo's select(): work until it has something to do itself, and return the socket that it has to read."""
+        deadline = time.monotonic() + timeout
+        poll = self._prepare(connection, goodbye)
+        ready = self._receive(connection)  # what was read with the last word to kazoo
+        while not ready:
+            self._run_steps()
+            self._send(connection)
+            if self._steps or (self._unsent and not self._out):
+                continue
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return []
+            self._asleep = True
+            if self._steps or (self._unsent and not self._out):
+                self._asleep = False
+                continue
+            poll.modify(connection, select.POLLIN | (select.POLLOUT if self._out else 0))
+            pending = isinstance(connection, ssl.SSLSocket) and connection.pending() > 0
+            rung = poll.poll(0 if pending else min(left, 3600.0) * 1000)
+            self._asleep = False
+            for number, _ in rung:
+                if number == self._bell.fileno():
+                    with contextlib.suppress(BlockingIOError):
+                        self._bell.recv(4096)
+                elif number == goodbye.fileno():
+                    self._run_steps()
+                    self._send(connection, wholly=True)
+                    return [goodbye]
+                elif number == connection.fileno():
+                    pending = True
+            if pending:
+                ready = self._receive(connection, read=True)
+        return [connection]
+
+    def _prepare(self, connection: socket.socket, goodbye: socket.socket) -> select.poll:
+        if self._socket is not connection or self._poll is None:
+            self._socket, self._poll = connection, select.poll()
+            for each in (connection, goodbye, self._bell):
+                self._poll.register(each, select.POLLIN)
+        return self._poll
+
+    def _run_steps(self) -> None:
+        for _ in range(len(self._steps)):  # those that they post come next time, behind what was asked
+            step, args = self._steps.popleft()
+            self._tell(step, *args)
+
+    def _tell(self, call: Callable[..., None], *args: Any) -> None:
+        try:
+            call(*args)
+        except Exception:
+            log.exception("a step on the connection's thread failed: %s", call)
+
+    def _send(self, connection: socket.socket, *, wholly: bool = False) -> None:
+        """Write what was asked, as far as the socket takes it."""
+        while True:
+            if not self._out:
+                self._out = self._gather()
+                if not self._out:
+                    return
+            try:
+                sent = connection.send(self._out)
+            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                if not wholly:
+                    return
+                _ready(connection, select.POLLOUT, 1.0)
+                continue
+            self._out = self._out[sent:] if sent < len(self._out) else b""
+
+    def _gather(self) -> bytes:
+        """The bytes of the requests to send next; they count as sent."""
+        parts: list[bytes] = []
+        size = 0
+        kazoo = self._client._connection
+        while self._unsent and size < CHUNK:
+            try:
+                asked = self._unsent.popleft()
+            except IndexError:
+                break
+            kazoo._xid = kazoo._xid % _LAST_XID + 1
+            asked.xid = kazoo._xid
+            raw = asked.request.raw
+            parts += (_HEAD.pack(len(raw) + 8, asked.xid, asked.request.code), raw)
+            size += len(raw)
+            self._unanswered.append(asked)
+        return b"".join(parts)
+
+    def _receive(self, connection: socket.socket, *, read: bool = False) -> bool:
+        """Take what has arrived; True if the next of it is for kazoo."""
+        if read:
+            while True:
+                try:
+                    chunk = connection.recv(CHUNK)
+                except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                    break
+                if not chunk:
+                    raise ConnectionDropped("socket connection broken")
+                self._in += chunk
+                if len(chunk) < CHUNK and not isinstance(connection, ssl.SSLSocket):
+                    break
+                if len(self._in) > 4 * CHUNK and self._complete():
+                    break
+        if not self._in:
+            return False
+        with memoryview(self._in) as arrived:
+            place, for_kazoo = self._take(arrived)
+        self._in = self._in[place:]  # not cut in place: somebody may still look at it, if only a traceback
+        return for_kazoo
+
+    def _complete(self) -> bool:
+        return bool(len(self._in) >= 4 + _LENGTH.unpack_from(self._in)[0])
+
+    def _take(self, arrived: memoryview) -> tuple[int, bool]:
+        """Deal with every whole frame; how far that was, and whether it ended at one that is for kazoo."""
+        place, end = 0, len(arrived)
+        while end - place >= 4:
+            (length,) = _LENGTH.unpack_from(arrived, place)
+            if not 0 <= length <= _LONGEST_REPLY:
+                raise ConnectionDropped(f"an answer of {length} bytes is none of ZooKeeper's")
+            if end - place - 4 < length:
+                break
+            if not self._take_frame(arrived[place + 4 : place + 4 + length]):
+                return place, True
+            place += 4 + length
+        return place, False
+
+    def _take_frame(self, frame: memoryview) -> bool:
+        """False if it is an answer to kazoo."""
+        if len(frame) < _REPLY.size:
+            raise ConnectionDropped("an answer without a header")
+        xid, zxid, code = _REPLY.unpack_from(frame)
+        if xid == _EVENT:
+            self._event(frame)
+            return True
+        if xid == _PING:
+            self._client._connection.ping_outstanding.clear()
+            return True
+        if not self._unanswered or self._unanswered[0].xid != xid:
+            if not self._client._pending:
+                raise ConnectionDropped(f"an answer to nothing that was asked: {xid}")
+            return False
+        if zxid > 0:
+            self._client.last_zxid = zxid
+        asked = self._unanswered.popleft()
+        request = asked.request
+        value, error = None, None
+        try:
+            if not code:
+                value = request.read(frame, _REPLY.size)
+            elif code != NO_NODE or not request.missing_is_none:
+                error = translate(EXCEPTIONS[code](), request.path)
+        except Exception as problem:
+            log.warning("ZooKeeper's answer to %s cannot be read: %r", type(request).__name__, problem)
+            self._tell(asked.done, None, ConnectionLost("ZooKeeper's answer cannot be read", path=request.path))
+            raise ConnectionDropped("an answer that cannot be read") from problem
+        if request.watch is not None and error is None:
+            self._once[request.watches].setdefault(request.path, []).append(request.watch)
+        self._tell(asked.done, value, error)
+        return True
+
+    def _event(self, frame: memoryview) -> None:
+        try:
+            kind, path = read_event(frame, _REPLY.size)
+        except (struct.error, ValueError) as error:
+            raise ConnectionDropped("an event that cannot be read") from error
+        if self._chroot:
+            path = path[self._chroot :]
+        parent, _, name = path.rpartition("/")
+        rung = self._always.get(parent)
+        if rung is not None:
+            self._tell(rung, kind, name)
+        elif (rung := self._always.get(path)) is not None:
+            self._tell(rung, kind, "")
+        kinds = ("data", "children") if kind == DELETED else ("children",) if kind == CHILD else ("data",)
+        for each in kinds:
+            for watch in self._once[each].pop(path, ()):
+                self._tell(watch)
+
+    def _read_for_kazoo(self, length: int, timeout: float) -> bytes:
+        """kazoo's own way to read: first from what arrived with our answers."""
+        connection = self._client._connection
+        deadline = time.monotonic() + timeout
+        sock = connection._socket
+        while len(self._in) < length:
+            pending = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
+            left = max(0.0, deadline - time.monotonic())
+            if not pending and not _ready(sock, select.POLLIN, left):
+                raise connection.handler.timeout_exception("socket time-out during read")
+            try:
+                chunk = sock.recv(length - len(self._in))
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                continue
+            except OSError as error:
+                raise ConnectionDropped(f"socket connection error: {error}") from error
+            if not chunk:
+                raise ConnectionDropped("socket connection broken")
+            self._in += chunk
+        taken = bytes(self._in[:length])
+        self._in = self._in[length:]
+        return taken
+
+
+def _ready(sock: socket.socket, event: int, timeout: float) -> bool:
+    poll = select.poll()
+    poll.register(sock, event)
+    return bool(poll.poll(timeout * 1000))
