@@ -37,6 +37,7 @@ from zkms.errors import (
     Timeout,
     TransactionFailed,
     Unauthorised,
+    Unsupported,
     UsedAfterFork,
     ZkmsError,
 )
@@ -82,6 +83,7 @@ __all__ = [
     "TopicInfo",
     "TransactionFailed",
     "Unauthorised",
+    "Unsupported",
     "UsedAfterFork",
     "ZkmsError",
     "__version__",

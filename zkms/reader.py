@@ -78,6 +78,7 @@ class Reader:
         self._listing = False
         self._closed = False
         self._retrying = False
+        self._woken = False
 
     def start(self) -> None:
         """Read from the first entry on; also after a new connection, whose server knows nothing of our watch."""
@@ -165,6 +166,12 @@ class Reader:
             self._created += 1
             self._known.add(name)
             self._heard.append(entry)
+        if not self._woken:  # after all that has arrived with it: what was removed meanwhile is not handed over
+            self._woken = True
+            self._session.post(self._wake)
+
+    def _wake(self) -> None:
+        self._woken = False
         self.advance()
 
     def _enlist(self, value: Any, error: ZkmsError | None) -> None:

@@ -46,7 +46,7 @@ EXPECTED = {
     "NotReadOnlyCallError": "StoreError",
     "RuntimeInconsistency": "StoreError",
     "SystemZookeeperError": "StoreError",
-    "UnimplementedError": "StoreError",
+    "UnimplementedError": "Unsupported",
     "ZookeeperError": "StoreError",
     "KazooException": "StoreError",
     # What the features of kazoo and ZooKeeper raise that zkms does not use.

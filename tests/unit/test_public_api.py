@@ -21,7 +21,7 @@ PUBLIC = {
     *("ZkmsError", "InvalidArgument", "InvalidTopic", "InvalidMessage", "MessageTooLarge", "NoSubscribers"),
     *("AlreadySubscribed", "NotSubscribed", "AlreadyAcked", "CannotDecode", "Timeout", "Closed", "UsedAfterFork"),
     *("ProducerFenced", "NewerLayout", "StoreError", "ConnectionLost", "SessionExpired", "Unauthorised"),
-    *("NodeMissing", "NodeExists", "BadVersion", "NotEmpty", "QuotaExceeded", "TransactionFailed"),
+    *("NodeMissing", "NodeExists", "BadVersion", "NotEmpty", "QuotaExceeded", "TransactionFailed", "Unsupported"),
 }
 README = Path(__file__).parents[2] / "README.md"
 
