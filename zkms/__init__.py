@@ -6,8 +6,11 @@
         sub = bus.subscribe("users", lambda message: print("drop", message.data))
         bus.publish("users", {"id": 42}).wait(2.0)
 
-`zkms.bus` lists the files in the order of a message's life.
+`zkms.bus` lists the files in the order of a message's life; `zkms.aio` is the same for asyncio.
 """
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from zkms.bus import Bus, connect
 from zkms.codec import Codec
@@ -39,6 +42,7 @@ from zkms.errors import (
     Unauthorised,
     Unsupported,
     UsedAfterFork,
+    UsedInAnotherLoop,
     ZkmsError,
 )
 from zkms.inbox import Gap
@@ -46,6 +50,9 @@ from zkms.message import Message
 from zkms.receipt import Receipt
 from zkms.subscription import Subscription
 from zkms.version import __version__
+
+if _TYPE_CHECKING:
+    from zkms import aio as aio
 
 __all__ = [
     "AlreadyAcked",
@@ -85,7 +92,16 @@ __all__ = [
     "Unauthorised",
     "Unsupported",
     "UsedAfterFork",
+    "UsedInAnotherLoop",
     "ZkmsError",
     "__version__",
+    "aio",
     "connect",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import zkms.aio when it is first used: asyncio is large, and most programs that use threads do without."""
+    if name == "aio":
+        return _import_module("zkms.aio")
+    raise AttributeError(f"module 'zkms' has no attribute {name!r}")

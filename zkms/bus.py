@@ -23,7 +23,7 @@ from zkms import frame as frames
 from zkms.acks import Acks
 from zkms.batching import Batching
 from zkms.codec import Codec, check_codec, encode_with
-from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, check_acl, check_seconds, parse_auth
+from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, check_seconds, configure
 from zkms.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionInfo, TopicInfo
 from zkms.errors import (
     AlreadySubscribed,
@@ -46,7 +46,7 @@ from zkms.registrar import Registrar
 from zkms.session import Session, State
 from zkms.subscription import AckMode, Handler, OnError, OnGap, Subscription
 from zkms.trail.recorder import Recorder
-from zkms.trail.settings import Trail, as_trail
+from zkms.trail.settings import Trail
 from zkms.tree import Tree
 
 if TYPE_CHECKING:
@@ -87,23 +87,20 @@ def connect(
     ACL objects) says otherwise. `trail` is a directory, or a `zkms.trail.Trail`, in which to record what happens to
     messages. A request that ZooKeeper does not answer within `request_timeout` raises.
     """
-    pairs, sasl = parse_auth(auth)
-    given = {} if client_id is None else {"client_id": client_id}
-    config = Config(
+    config = configure(
         hosts=hosts,
         root=root,
         producer=producer,
         cleaner=cleaner,
-        auth=pairs,
-        sasl=sasl,
+        auth=auth,
         tls=tls,
-        acl=check_acl(acl),
+        acl=acl,
         codec=codec,
-        trail=as_trail(trail),
+        trail=trail,
+        client_id=client_id,
         session_timeout=session_timeout,
         connect_timeout=connect_timeout,
         request_timeout=request_timeout,
-        **given,
     )
     bus = Bus(config)
     bus.open()

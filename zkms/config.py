@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 from zkms.codec import Codec, check_codec
 from zkms.errors import InvalidArgument
 from zkms.names import check_name, check_root, new_client_id
-from zkms.trail.settings import Trail
+from zkms.trail.settings import Trail, as_trail
 from zkms.tree import FULL_MARK
 
 DEFAULT_HOSTS = "127.0.0.1:2181"
@@ -156,6 +157,20 @@ class Config:
         if self.acl is not None:
             return self.acl
         return CREATOR_ALL_ACL if self.auth or self.sasl else OPEN_ACL_UNSAFE  # type: ignore[no-any-return]
+
+
+def configure(
+    *,
+    auth: Auth | Sasl | Iterable[Auth | Sasl] | None,
+    acl: Iterable[Any] | None,
+    client_id: str | None,
+    trail: str | os.PathLike[str] | Trail | None,
+    **settings: Any,
+) -> Config:
+    """What connect() was given, checked."""
+    pairs, sasl = parse_auth(auth)
+    given: dict[str, Any] = {} if client_id is None else {"client_id": client_id}
+    return Config(auth=pairs, sasl=sasl, acl=check_acl(acl), trail=as_trail(trail), **settings, **given)
 
 
 def parse_auth(auth: Auth | Sasl | Iterable[Auth | Sasl] | None) -> tuple[tuple[Auth, ...], Sasl | None]:

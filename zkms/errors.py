@@ -12,6 +12,7 @@ ZkmsError
 ├── Timeout (TimeoutError)         not done in time
 ├── Closed                         the bus or subscription was closed
 ├── UsedAfterFork                  a bus crossed a fork(); connect in the child
+├── UsedInAnotherLoop              an asyncio bus left its event loop; connect in the running one
 ├── ProducerFenced                 another process took over this producer name
 ├── NewerLayout                    the tree was written by a newer zkms
 └── StoreError                     ZooKeeper said no, or nothing
@@ -122,6 +123,14 @@ class UsedAfterFork(ZkmsError):
 
     def __init__(self) -> None:
         super().__init__("this bus belongs to the parent process: call zkms.connect() after fork()")
+
+
+class UsedInAnotherLoop(ZkmsError):
+    """A bus of zkms.aio was opened in one event loop and used in another, or after its loop was closed."""
+
+    def __init__(self, closed: bool) -> None:
+        fate = "which is closed" if closed else "which is not the running one"
+        super().__init__(f"this bus belongs to an event loop {fate}: call zkms.aio.connect() in the running one")
 
 
 class ProducerFenced(ZkmsError):

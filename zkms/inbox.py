@@ -52,6 +52,18 @@ class Inbox:
         self._closed = False
         self._starved = False
         """Whether the reader was refused room and waits to be told of some."""
+        self.arrived: Callable[[], None] | None = None
+        """Called after each put() and at the end, for a taker that does not wait in take(). Must not block."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether take() would return at once: an item is here, or none will ever be."""
+        return bool(self._items) or self._closed
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more will come."""
+        return self._closed
 
     def room(self, messages: int, size: int) -> bool:
         """Whether so much more may be fetched, on top of what is here."""
@@ -68,6 +80,8 @@ class Inbox:
                 self._messages += item.entry.messages
                 self._bytes += len(item.raw)
             self._ready.notify()
+        if self.arrived is not None:
+            self.arrived()
 
     def take(self, timeout: float | None) -> Item | None:
         """The next item; None after `timeout` seconds without one, or when closed and empty."""
@@ -96,3 +110,5 @@ class Inbox:
             if discard:
                 self._items.clear()
             self._ready.notify_all()
+        if self.arrived is not None:
+            self.arrived()

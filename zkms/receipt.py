@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
+from typing import Any, Protocol
 
 import msgspec
 
@@ -24,6 +25,18 @@ from zkms.tree import QueueState, Tree, decode, parse_entry
 LOST = "its queue is gone"
 ANSWER = 1.0
 """Seconds that ZooKeeper has for an answer, however soon the caller wants to go on: wait(0) looks once."""
+
+
+class Bell(Protocol):
+    """What `look` needs of a Condition."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *exc: Any) -> object: ...
+
+    def notify_all(self) -> None:
+        """Wake who waits."""
+        ...
 
 
 class Receipt:
@@ -118,7 +131,17 @@ class Receipt:
                         wake.wait(left)
         return self
 
-    def _look(self, fired: set[str], wake: threading.Condition, deadline: float | None) -> None:
+    def look(self, fired: set[str], wake: Bell, seconds: float | None) -> None:
+        """Ask ZooKeeper about those in `fired`, which is emptied, and have `wake` rung when one of the rest is added.
+
+        For zkms.aio, which does the waiting in between by itself. Raises `ConnectionLost` after so many seconds.
+        """
+        deadline = None if seconds is None else time.monotonic() + seconds
+        with self._lock:
+            self._locate(deadline)
+            self._look(fired, wake, deadline)
+
+    def _look(self, fired: set[str], wake: Bell, deadline: float | None) -> None:
         """Ask for the entries whose watch fired, and for the queues of those that are gone."""
         with wake:
             names = sorted(fired & set(self._pending))

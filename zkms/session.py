@@ -114,8 +114,11 @@ class Session:
 
     def start(self) -> None:
         """Connect, or raise `ConnectionLost` or `Unauthorised` that says what was found at each host."""
-        self._client.start_async()
-        self._keeper.start()
+        with self._changed:  # or a close() at the same time would leave what is started here behind
+            if self.state is State.CLOSED:
+                raise Closed("the bus is closed")
+            self._client.start_async()
+            self._keeper.start()
         try:
             self._wait_connected(time.monotonic() + self.config.connect_timeout)
         except ConnectionLost as error:

@@ -26,7 +26,7 @@ from zkms.errors import (
     TransactionFailed,
     ZkmsError,
 )
-from zkms.inbox import Fetched, Gap, Inbox, Marker
+from zkms.inbox import Fetched, Gap, Inbox, Item, Marker
 from zkms.message import Handover, Message
 from zkms.operations import Delete, Operation, SetData
 from zkms.quarantine import set_aside
@@ -216,12 +216,12 @@ class Subscription:
                 if self._closed:
                     return
                 if item.__class__ is not Message:  # as cheap as it gets: this runs for every message
-                    self._skip(unpacked.entry, item)  # type: ignore[arg-type]
+                    self.skip(unpacked.entry, item)  # type: ignore[arg-type]
                     continue
                 try:
                     handler(item)
                 except BaseException as error:  # noqa: BLE001 - the user's code; a live message is not repeated
-                    self._report(error if isinstance(error, Exception) else RuntimeError(repr(error)), item)
+                    self.report(error if isinstance(error, Exception) else RuntimeError(repr(error)), item)
             if not self._manual:
                 unpacked.entry.finish()
 
@@ -247,7 +247,7 @@ class Subscription:
                 if isinstance(item, Message):
                     taken.append(item)
                 else:
-                    self._skip(self._entry, item)
+                    self.skip(self._entry, item)
                 if not self._unpacked:
                     entries.append(self._entry)
         finally:
@@ -261,12 +261,35 @@ class Subscription:
             item = self._inbox.take(None if deadline is None else max(0.0, deadline - time.monotonic()))
             if item is None:
                 return None
-            if isinstance(item, Marker):
-                self._clear_full(None)  # the entry that flagged the queue may be among those removed
-                self._announce(item.gap)
-            elif not self._closed and (unpacked := self._unpack(item)) is not None:
+            if (unpacked := self.unpack(item)) is not None:
                 return unpacked
         return None
+
+    # What follows is also for zkms.aio, which takes from the inbox on its event loop.
+
+    @property
+    def inbox(self) -> Inbox:
+        """What the reader has fetched."""
+        return self._inbox
+
+    def unpack_at_once(self, item: Item) -> Unpacked | None:
+        """The messages of an entry as nearly all are; None if it takes unpack(), which may wait for ZooKeeper."""
+        if isinstance(item, Marker) or item.entry.foreign or item.entry.gap or not item.raw:
+            return None
+        try:
+            return self._messages(item)
+        except (CannotDecode, msgspec.MsgspecError):
+            return None
+
+    def unpack(self, item: Item) -> Unpacked | None:
+        """An entry's messages; None if it has none: a gap is announced, what is not ours is set aside."""
+        if self._closed:
+            return None
+        if isinstance(item, Marker):
+            self._clear_full(None)  # the entry that flagged the queue may be among those removed
+            self._announce(item.gap)
+            return None
+        return self._unpack(item)
 
     def _unpack(self, fetched: Fetched) -> Unpacked | None:
         try:
@@ -279,13 +302,16 @@ class Subscription:
             if fetched.entry.gap:
                 self._reach_gap(fetched.path, decode(fetched.raw, GapRecord))
                 return None
-            unpacked = self._unpacker.unpack(fetched, self._bus.acks.add)
-            if self._bus.trail is not None:
-                self._bus.trail.delivered(self.id, unpacked.entry, len(fetched.raw))
-            return unpacked
+            return self._messages(fetched)
         except (CannotDecode, msgspec.MsgspecError) as error:
             self._set_aside(fetched, error)
             return None
+
+    def _messages(self, fetched: Fetched) -> Unpacked:
+        unpacked = self._unpacker.unpack(fetched, self._bus.acks.add)
+        if self._bus.trail is not None:
+            self._bus.trail.delivered(self.id, unpacked.entry, len(fetched.raw))
+        return unpacked
 
     def _is_gone(self, path: str) -> bool:
         try:
@@ -293,11 +319,11 @@ class Subscription:
         except ZkmsError:
             return False
 
-    def _skip(self, entry: Handover, problem: Undecodable) -> None:
+    def skip(self, entry: Handover, problem: Undecodable) -> None:
         """A message that cannot be decoded: reported when it is its turn, and done with."""
         if self._bus.trail is not None:
             self._bus.trail.undecodable(self.id, entry, problem.index, str(problem.error))
-        self._report(problem.error, None)
+        self.report(problem.error, None)
         entry.skip(problem.index)
 
     def _set_aside(self, fetched: Fetched, error: Exception) -> None:
@@ -309,7 +335,7 @@ class Subscription:
         if self._bus.trail is not None:
             self._bus.trail.set_aside(self.id, self.topic, fetched.entry, str(error))
         fate = "dropped" if kept is None else f"kept as {kept}"
-        self._report(CannotDecode(f"{error}; {fate}", path=fetched.path, raw=fetched.raw), None)
+        self.report(CannotDecode(f"{error}; {fate}", path=fetched.path, raw=fetched.raw), None)
 
     def _reach_gap(self, path: str, record: GapRecord) -> None:
         if record.full:
@@ -342,16 +368,17 @@ class Subscription:
                 elif failed_with(error, NodeMissing):
                     operations = [each for each in operations if each is not error.operation]
                 else:
-                    self._report(error.cause, None)
+                    self.report(error.cause, None)
                     return
             except ConnectionLost as error:
                 log.info("cannot clear the flag of %r yet: %s", self.topic, error)
             except ZkmsError as error:
                 if not self._closed:
-                    self._report(error, None)
+                    self.report(error, None)
                 return
 
-    def _report(self, error: Exception, message: Message | None) -> None:
+    def report(self, error: Exception, message: Message | None) -> None:
+        """Log what went wrong with a message, or with an entry, and tell on_error."""
         log.warning("%r: %s: %s", self.topic, type(error).__name__, error, exc_info=None if message is None else error)
         if self._on_error is not None:
             self._tell(self._on_error, error, message)

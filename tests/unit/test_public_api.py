@@ -20,6 +20,7 @@ PUBLIC = {
     *("TopicInfo", "SubscriptionInfo", "QueueInfo", "ClientInfo"),
     *("ZkmsError", "InvalidArgument", "InvalidTopic", "InvalidMessage", "MessageTooLarge", "NoSubscribers"),
     *("AlreadySubscribed", "NotSubscribed", "AlreadyAcked", "CannotDecode", "Timeout", "Closed", "UsedAfterFork"),
+    *("UsedInAnotherLoop", "aio"),
     *("ProducerFenced", "NewerLayout", "StoreError", "ConnectionLost", "SessionExpired", "Unauthorised"),
     *("NodeMissing", "NodeExists", "BadVersion", "NotEmpty", "QuotaExceeded", "TransactionFailed", "Unsupported"),
 }

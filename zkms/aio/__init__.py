@@ -1,0 +1,20 @@
+"""zkms for asyncio: the same bus, with `await` in front of what waits.
+
+    import zkms
+
+    async with zkms.aio.connect("127.0.0.1:2181") as bus:
+        async with bus.subscribe("users") as users:
+            await bus.publish("users", {"id": 42})
+            async for message in users:
+                print("drop", message.data)
+
+It stands on the threaded bus, and adds no thread for a message or a subscription. What would wait runs on a few threads
+(`calls`); publishes that are awaited at the same time share transactions (`outbox`); messages are taken from the inbox
+on the event loop, which is woken once for many of them (`subscription`). Handlers run on the event loop.
+"""
+
+from zkms.aio.bus import Bus, connect
+from zkms.aio.receipt import Receipt
+from zkms.aio.subscription import Subscription
+
+__all__ = ["Bus", "Receipt", "Subscription", "connect"]

@@ -1,0 +1,370 @@
+"""The bus for asyncio: what zkms.aio.connect() opens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import threading
+import time
+from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from zkms.aio.bulk import Bulk, slices
+from zkms.aio.calls import Calls
+from zkms.aio.outbox import Kind, Outbox
+from zkms.aio.receipt import Receipt
+from zkms.aio.stream import Stream
+from zkms.aio.subscription import Subscription
+from zkms.bus import DEFAULT_LIMIT, IfNobody
+from zkms.bus import Bus as ThreadedBus
+from zkms.codec import Codec
+from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, check_seconds, configure
+from zkms.discovery import ClientInfo, QueueInfo, SubscriptionInfo, TopicInfo
+from zkms.errors import AlreadySubscribed, Closed, InvalidArgument, ZkmsError
+from zkms.names import check_topic
+from zkms.subscription import AckMode, Handler, OnError, OnGap
+from zkms.trail.settings import Trail
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+log = logging.getLogger("zkms.aio")
+
+
+def connect(
+    hosts: str = DEFAULT_HOSTS,
+    root: str = "/zkms",
+    *,
+    producer: str | None = None,
+    cleaner: bool = True,
+    auth: Auth | Sasl | Iterable[Auth | Sasl] | None = None,
+    tls: Tls | None = None,
+    acl: Iterable[Any] | None = None,
+    codec: Codec | None = None,
+    trail: str | os.PathLike[str] | Trail | None = None,
+    client_id: str | None = None,
+    session_timeout: float = 10.0,
+    connect_timeout: float = 15.0,
+    request_timeout: float = 10.0,
+) -> Connecting:
+    """A bus to be opened by `async with`, or by `await`: then close() it. The arguments are those of zkms.connect().
+
+    When the opening is cancelled, neither a connection nor a thread is left behind.
+    """
+    config = configure(
+        hosts=hosts,
+        root=root,
+        producer=producer,
+        cleaner=cleaner,
+        auth=auth,
+        tls=tls,
+        acl=acl,
+        codec=codec,
+        trail=trail,
+        client_id=client_id,
+        session_timeout=session_timeout,
+        connect_timeout=connect_timeout,
+        request_timeout=request_timeout,
+    )
+    return Connecting(config)
+
+
+class Connecting:
+    """What connect() returns: nothing is opened before it is awaited, or entered."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._bus: Bus | None = None
+
+    def __await__(self) -> Generator[Any, None, Bus]:
+        """Open the bus."""
+        return _open(self._config).__await__()
+
+    async def __aenter__(self) -> Bus:
+        if self._bus is not None:
+            raise InvalidArgument("a bus is opened once: call zkms.aio.connect() again for another")
+        self._bus = await _open(self._config)
+        return self._bus
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bus is not None:
+            await self._bus.close()
+
+
+async def _open(config: Config) -> Bus:
+    """Open on a thread; when cancelled, interrupt that, and return when nothing is left of it."""
+    opener = _Opener(config)
+    pool = ThreadPoolExecutor(2, "zkms-aio-open")
+    try:
+        job = pool.submit(opener.open)
+        try:
+            threaded = await asyncio.shield(asyncio.wrap_future(job))
+        except asyncio.CancelledError:
+            undoing = pool.submit(opener.undo, job)
+            await asyncio.shield(asyncio.wrap_future(undoing))
+            raise
+        return Bus(threaded)
+    finally:
+        pool.shutdown(wait=False)
+
+
+class _Opener:
+    """Opens a threaded bus, unless it is told to undo that first."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._bus: ThreadedBus | None = None
+        self._undone = False
+        self._lock = threading.Lock()
+
+    def open(self) -> ThreadedBus:
+        """Connect and show up as a client."""
+        with self._lock:
+            if self._undone:
+                raise Closed("the opening was cancelled")
+            self._bus = ThreadedBus(self._config)
+        self._bus.open()
+        return self._bus
+
+    def undo(self, job: Future[ThreadedBus]) -> None:
+        """Make open() end soon, wait for that, and close what it has opened."""
+        with self._lock:
+            self._undone = True
+        if self._bus is not None:
+            self._bus.session.close()  # open() waits for nothing but the session, and has closed the rest if it raised
+            if job.exception() is None:
+                self._bus.close(timeout=0.0)
+
+
+class Bus:
+    """A connection to the topics below one root, for the event loop in which it was opened."""
+
+    def __init__(self, bus: ThreadedBus) -> None:
+        self._bus = bus
+        self._calls = Calls(self._orphaned)
+        self._outbox = Outbox(bus, self._calls)
+        self._subscriptions: dict[str, Subscription] = {}
+        """The latest for each topic."""
+        self._closing: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<aio.{repr(self._bus)[1:]}"
+
+    @property
+    def client_id(self) -> str:
+        """The name that this process has in ZooKeeper."""
+        return self._bus.client_id
+
+    @property
+    def config(self) -> Config:
+        """What it runs with."""
+        return self._bus.config
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    async def close(self, timeout: float = 5.0) -> None:
+        """Finish what is in hand, unsubscribe, and end the session. Safe to call again, and goes on when cancelled.
+
+        In this order: publishes, handlers (those that are busy after `timeout` seconds are cancelled), and then what
+        the threaded bus does.
+        """
+        timeout = check_seconds("timeout", timeout)
+        if asyncio.get_running_loop() is not self._calls.loop and self._calls.loop.is_closed():
+            await asyncio.to_thread(self._bus.close, timeout)  # the one thing that can be done from elsewhere
+            self._calls.close()
+            return
+        self._calls.check_loop()
+        own = asyncio.current_task()
+        if self._closing is None:
+            self._closing = self._calls.loop.create_task(self._close(timeout, own), name="zkms-close")
+        elif any(own is sub.task for sub in self._subscriptions.values()):
+            return  # the closing waits for this handler
+        await asyncio.shield(self._closing)
+
+    async def _close(self, timeout: float, caller: asyncio.Task[Any] | None) -> None:
+        deadline = time.monotonic() + timeout
+        try:
+            await self._outbox.drain(timeout)
+            left = max(0.0, deadline - time.monotonic())
+            subscriptions = self._subscriptions.values()
+            await asyncio.gather(*(sub.stop(left, None if sub.task is caller else sub.task) for sub in subscriptions))
+            await self._settled(max(0.0, deadline - time.monotonic()))
+        finally:
+            closing = self._close_threaded(max(0.0, deadline - time.monotonic()))
+        await self._calls.finished(closing)
+        closing.result()
+
+    async def _settled(self, timeout: float) -> None:
+        """Wait for subscriptions that are being opened or given up."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                for subscription in self._subscriptions.values():
+                    await self._calls.finished(subscription.busy)
+
+    def _close_threaded(self, timeout: float) -> Future[None]:
+        """On a thread of its own: calls that wait for ZooKeeper must not be in the way."""
+        pool = ThreadPoolExecutor(1, "zkms-aio-close")
+        closing = pool.submit(self._bus.close, timeout)
+        closing.add_done_callback(lambda _: self._calls.close())
+        pool.shutdown(wait=False)
+        return closing
+
+    def _orphaned(self) -> None:
+        """On a thread of the core: the event loop is no more, so nobody will ever take a message."""
+        self._close_threaded(0.0)
+
+    async def __aenter__(self) -> Bus:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _check_open(self) -> None:
+        self._calls.check_loop()
+        if self._closing is not None:
+            raise Closed("the bus is closed")
+        self._bus._check_open()
+
+    # -- publish -------------------------------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        topic: str,
+        data: Any,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        id: str | None = None,
+        to_self: bool = True,
+        if_nobody: IfNobody = "raise",
+        codec: Codec | None = None,
+        timeout: float | None = None,
+    ) -> Receipt:
+        """Store a message in the queue of every subscription of the topic, or of none; return when it is stored.
+
+        Raises as the threaded one does. When cancelled, it may have been stored or not; before it is sent, it is not.
+        """
+        self._check_open()
+        packed = self._bus._pack(topic, data, key, headers, id, codec)
+        deadline = time.monotonic() + self._bus._allowed(timeout)
+        self._bus._options(topic, to_self, if_nobody)
+        await self._subscribed(topic)
+        receipt = await self._outbox.send(Kind(topic, to_self, if_nobody, packed.codec), packed, deadline)
+        return Receipt(receipt, self._calls)
+
+    async def _subscribed(self, topic: str) -> None:
+        """What this bus subscribes to before it publishes, it hears."""
+        subscription = self._subscriptions.get(topic)
+        if subscription is not None and not subscription.busy.done():
+            await self._calls.finished(subscription.busy)
+
+    async def publish_many(
+        self,
+        topic: str,
+        messages: Iterable[Any] | AsyncIterable[Any],
+        *,
+        key: Callable[[Any], str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        to_self: bool = True,
+        if_nobody: IfNobody = "raise",
+        codec: Codec | None = None,
+        timeout: float | None = None,
+    ) -> list[Receipt]:
+        """Publish many messages the fast way: packed into frames, several in flight. One receipt a message, in order.
+
+        As the threaded one; `messages` may also be an asynchronous iterable. When cancelled, no more are sent.
+        """
+        self._check_open()
+        check_topic(topic)
+        self._bus._options(topic, to_self, if_nobody)
+        bulk = Bulk(self._bus, self._calls, topic, to_self, if_nobody, timeout)
+        await self._subscribed(topic)
+        try:
+            async with contextlib.aclosing(slices(messages)) as some:
+                async for part in some:
+                    for data in part:
+                        bulk.given += 1
+                        packed = self._bus._pack(topic, data, key(data) if key else None, headers, None, codec)
+                        if not bulk.add(packed):
+                            await bulk.send()
+                            bulk.add(packed)
+            receipts = await bulk.end()
+        except ZkmsError as error:
+            await bulk.give_up(error)
+            raise
+        shared = [(Receipt(receipt, self._calls), receipt.count) for receipt in receipts]
+        return [receipt for receipt, count in shared for _ in range(count)]
+
+    # -- subscribe -----------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topic: str,
+        handler: Handler | None = None,
+        *,
+        ack: AckMode = "auto",
+        type: Any = None,
+        codec: Codec | None = None,
+        limit: int = DEFAULT_LIMIT,
+        prefetch: int = 10_000,
+        on_gap: OnGap | None = None,
+        on_error: OnError | None = None,
+    ) -> Subscription:
+        """Receive all that is published to the topic; once the result has been awaited, nothing is missed any more.
+
+        The arguments are those of the threaded bus; `handler`, `on_gap` and `on_error` may be coroutine functions. They
+        run on the event loop, one message after the other, and a message is acked when the handler has returned.
+        """
+        self._check_open()
+        check_topic(topic)
+        for what, callback in (("handler", handler), ("on_gap", on_gap), ("on_error", on_error)):
+            if callback is not None and not callable(callback):
+                raise InvalidArgument(f"{what} must be callable, not {callback!r:.60}")
+        stream = Stream(self._calls, topic, on_gap, on_error)
+        subscribe = functools.partial(
+            self._bus.subscribe,
+            topic,
+            ack=ack,
+            type=type,
+            codec=codec,
+            limit=limit,
+            prefetch=prefetch,
+            on_gap=stream.on_gap,
+            on_error=stream.on_error,
+        )
+        former = self._subscriptions.get(topic)
+        if former is not None and not former.closed:
+            raise AlreadySubscribed(topic)
+        after = None if former is None else former.busy
+        self._subscriptions = {name: sub for name, sub in self._subscriptions.items() if not sub.over}
+        subscription = Subscription(
+            self._calls, topic, handler, stream, subscribe, manual=ack == "manual", after=after
+        )  # fmt: skip
+        self._subscriptions[topic] = subscription
+        return subscription
+
+    # -- discovery -----------------------------------------------------------------------------------------------
+
+    async def topics(self) -> list[TopicInfo]:
+        """All topics, with how many subscribe to each."""
+        return await self._calls.run(self._bus.topics)
+
+    async def subscriptions(self, topic: str) -> list[SubscriptionInfo]:
+        """Who subscribes to a topic."""
+        return await self._calls.run(self._bus.subscriptions, topic)
+
+    async def queues(self) -> list[QueueInfo]:
+        """All queues, with how many entries wait in each."""
+        return await self._calls.run(self._bus.queues)
+
+    async def clients(self) -> list[ClientInfo]:
+        """The processes that are connected."""
+        return await self._calls.run(self._bus.clients)

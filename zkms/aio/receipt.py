@@ -1,0 +1,118 @@
+"""What became of a message, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+
+from zkms.aio.calls import Calls
+from zkms.config import check_seconds
+from zkms.errors import ConnectionLost
+from zkms.receipt import ANSWER
+from zkms.receipt import Receipt as ThreadedReceipt
+
+
+class Bell:
+    """Looks like a Condition to the one who rings; the one who waits does so on the event loop."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._lock = threading.Lock()
+        self._rung = asyncio.Event()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_exc: object) -> None:
+        self._lock.release()
+
+    def notify_all(self) -> None:
+        """Wake the one who waits. Callable from any thread."""
+        self._calls.post(self._rung.set)
+
+    async def wait(self, seconds: float | None) -> None:
+        """Return when it has rung since the last wait(), or after so many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._rung.wait()
+        except TimeoutError:
+            return
+        self._rung.clear()
+
+
+class Receipt:
+    """A message's way, one entry per subscription. `wait()` looks; the properties tell what was seen last."""
+
+    def __init__(self, receipt: ThreadedReceipt, calls: Calls) -> None:
+        self._receipt = receipt
+        self._calls = calls
+
+    def __repr__(self) -> str:
+        return repr(self._receipt)
+
+    @property
+    def topic(self) -> str:
+        """Where it was published."""
+        return self._receipt.topic
+
+    @property
+    def producer(self) -> str:
+        """Who published it."""
+        return self._receipt.producer
+
+    @property
+    def seq(self) -> int:
+        """Number of the message, or of the first one if this is the receipt of several."""
+        return self._receipt.seq
+
+    @property
+    def count(self) -> int:
+        """How many messages travelled together."""
+        return self._receipt.count
+
+    @property
+    def id(self) -> str:
+        """The (first) message's id, unless the publisher gave it one."""
+        return self._receipt.id
+
+    @property
+    def acked(self) -> tuple[str, ...]:
+        """Subscriptions that are done with it."""
+        return self._receipt.acked
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """Subscriptions that have it and did not ack yet."""
+        return self._receipt.pending
+
+    @property
+    def gone(self) -> Mapping[str, str]:
+        """Subscriptions that will never ack, and why: purged, unsubscribed, queue full..."""
+        return self._receipt.gone
+
+    async def wait(self, timeout: float | None = None) -> Receipt:
+        """Return when nobody is pending any more, or after `timeout` seconds; then look at the properties.
+
+        Raises `ConnectionLost` if ZooKeeper cannot be asked in that time.
+        """
+        self._calls.check_loop()
+        clock = self._calls.loop.time
+        deadline = None if timeout is None else clock() + check_seconds("timeout", timeout)
+        fired = set(self._receipt.pending)
+        bell = Bell(self._calls)
+        while self._receipt.pending:
+            left = None if deadline is None else deadline - clock()
+            try:
+                await self._calls.run(self._receipt.look, fired, bell, None if left is None else max(left, ANSWER))
+            except ConnectionLost:
+                fired.update(self._receipt.pending)  # the watches went with the connection
+                if deadline is not None and clock() >= deadline:
+                    raise
+                continue
+            left = None if deadline is None else deadline - clock()
+            if not self._receipt.pending or (left is not None and left <= 0):
+                break
+            if not fired:
+                await bell.wait(left)
+        return self

@@ -1,0 +1,162 @@
+"""From a subscription's inbox to the event loop: entries in order, one wake-up for many.
+
+Nearly every entry is unpacked on the loop, which takes microseconds. What may have to wait for ZooKeeper (a gap whose
+flag is to be cleared, a stranger's znode to be set aside) is opened on a worker, and whoever asks next goes on waiting
+for it, so that a cancelled wait loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import CoroutineType
+from typing import Any
+
+from zkms.aio.calls import Calls
+from zkms.inbox import Gap
+from zkms.message import Message
+from zkms.subscription import OnError, OnGap, Subscription
+from zkms.unpacking import Unpacked
+
+log = logging.getLogger("zkms.aio")
+SLICE = 0.005
+"""Seconds after which the loop is given to others, however many messages are at hand."""
+
+
+class Stream:
+    """Takes what a threaded subscription has read. Used on the event loop, by one taker at a time."""
+
+    def __init__(self, calls: Calls, topic: str, on_gap: OnGap | None, on_error: OnError | None) -> None:
+        self._calls = calls
+        self._topic = topic
+        self._callbacks = {"on_gap": on_gap, "on_error": on_error}
+        self._told: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+        """Callbacks that are due: heard of on any thread, called on the loop."""
+        self._source: Subscription | None = None
+        self._opened: Future[Unpacked | None] | None = None
+        self._asleep = False
+        self._bell: asyncio.Future[None] | None = None
+        self._rested = time.monotonic()
+        self.closed = False
+
+    def on_gap(self, gap: Gap) -> None:
+        """For the threaded subscription: note it."""
+        self._note("on_gap", gap)
+
+    def on_error(self, error: Exception, message: Message | None) -> None:
+        """For the threaded subscription: note it."""
+        self._note("on_error", error, message)
+
+    def _note(self, name: str, *args: object) -> None:
+        callback = self._callbacks[name]
+        if callback is not None:
+            self._told.append((callback, args))
+
+    def attach(self, source: Subscription) -> None:
+        """Begin to take."""
+        self._source = source
+        source.inbox.arrived = self._arrived
+
+    def close(self) -> None:
+        """Take no more: whoever waits is told so."""
+        self.closed = True
+        self._ring()
+
+    # -- waiting -------------------------------------------------------------------------------------------------
+
+    def _arrived(self) -> None:
+        """On the reader's thread, at every entry: costs something only if the taker sleeps."""
+        if self._asleep:
+            self._asleep = False
+            self._calls.post(self._ring)
+
+    def _ring(self) -> None:
+        if self._bell is not None and not self._bell.done():
+            self._bell.set_result(None)
+
+    async def _arrival(self, source: Subscription, deadline: float | None) -> bool:
+        """Wait for an entry; False if the deadline passed without one."""
+        loop = self._calls.loop
+        self._bell = bell = loop.create_future()
+        self._asleep = True  # before the look below: what comes after it rings
+        timer = None
+        try:
+            if source.inbox.closed:  # by whoever closed the bus without us
+                self.close()
+            if source.inbox.ready or self.closed:
+                return True
+            if deadline is not None:
+                if time.monotonic() >= deadline:
+                    return False
+                timer = loop.call_later(deadline - time.monotonic(), self._ring)
+            await bell
+            self._rested = time.monotonic()
+            return True
+        finally:
+            self._asleep = False
+            self._bell = None
+            if timer is not None:
+                timer.cancel()
+
+    @property
+    def tired(self) -> bool:
+        """Whether others on the loop have waited long enough."""
+        return time.monotonic() - self._rested > SLICE
+
+    async def rest(self) -> None:
+        """Let others run, if it is time."""
+        if self.tired:
+            await asyncio.sleep(0)
+            self._rested = time.monotonic()
+
+    # -- taking --------------------------------------------------------------------------------------------------
+
+    async def next(self, deadline: float | None) -> Unpacked | None:
+        """The next entry that holds messages; None at the deadline, or when closed. Cancelling it loses nothing."""
+        source = self._source
+        if source is None:
+            return None
+        while not self.closed:
+            unpacked = self.next_at_once() if self._opened is None else await self._open(self._opened)
+            if unpacked is not None:
+                return unpacked
+            if self._opened is None and not await self._arrival(source, deadline):
+                return None
+        return None
+
+    def next_at_once(self) -> Unpacked | None:
+        """The next entry that holds messages, if it is here and nothing has to be waited for."""
+        source = self._source
+        if source is None or self.closed or self._opened is not None or (item := source.inbox.take(0)) is None:
+            return None
+        unpacked = source.unpack_at_once(item)
+        if unpacked is None:
+            self._opened = self._calls.submit(source.unpack, item)
+        return unpacked
+
+    async def _open(self, opened: Future[Unpacked | None]) -> Unpacked | None:
+        await self._calls.finished(opened)
+        self._rested = time.monotonic()
+        await self.tell()
+        self._opened = None  # last, so that a cancelled wait is taken up by the next one
+        return opened.result()
+
+    async def tell(self) -> None:
+        """Call the callbacks that are due, in order."""
+        while self._told:
+            callback, args = self._told.popleft()
+            try:
+                await settled(callback(*args))
+            except Exception:
+                log.exception("%s of %r raised", callback, self._topic)
+
+
+async def settled(result: Any) -> None:
+    """What a callback returned, awaited if it can be."""
+    if result is not None and (result.__class__ is CoroutineType or inspect.isawaitable(result)):
+        await result
