@@ -17,6 +17,8 @@ from zkms.tree import QueueState, Tree, encode, parse_entry
 from .conftest import Connect, Eventually
 from .listener import Listener
 
+pytestmark = pytest.mark.on_asyncio_too
+
 
 def renewed(bus: Bus, generation: int = 2) -> bool:
     """Whether the bus has a new session and has registered again."""

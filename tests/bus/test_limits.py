@@ -19,6 +19,8 @@ from zkms.tree import Tree, parse_entry
 from .conftest import Connect, Eventually
 from .listener import Listener
 
+pytestmark = pytest.mark.on_asyncio_too
+
 LIMIT = 20
 
 

@@ -30,6 +30,8 @@ from zkms.tree import Tree
 from .conftest import Connect, Eventually
 from .listener import Listener
 
+pytestmark = pytest.mark.on_asyncio_too
+
 # -- who gets it -------------------------------------------------------------------------------------------------------
 
 

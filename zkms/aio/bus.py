@@ -166,6 +166,11 @@ class Bus:
         """What it runs with."""
         return self._bus.config
 
+    @property
+    def threaded(self) -> ThreadedBus:
+        """The bus below, for what is not here: its calls wait, so keep them off the event loop."""
+        return self._bus
+
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def close(self, timeout: float = 5.0) -> None:

@@ -1,0 +1,191 @@
+"""zkms.aio behind the interface of the threaded bus, so that one test can run on both.
+
+An event loop runs on a thread; every call waits for its coroutine there. Handlers and callbacks of tests may block, so
+each subscription runs its own on a thread, and awaits it: to zkms.aio they are asynchronous ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import zkms.aio
+from zkms import Message
+
+
+LONGEST = 60.0
+"""Seconds that a call may take: a test that hangs should say where."""
+
+
+class EventLoop:
+    """An event loop on a thread of its own."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="event-loop", daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Wait for a coroutine; not on the loop itself."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(LONGEST)
+
+    def close(self) -> None:
+        """Let what is left end, then the loop."""
+
+        async def cancel() -> None:
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        self.run(cancel())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(10)
+        self.loop.close()
+
+
+async def finished(awaitable: Any) -> Any:
+    """Anything that can be awaited, as a coroutine."""
+    return await awaitable
+
+
+async def in_a_thread(iterator: Iterator[Any]) -> AsyncIterator[Any]:
+    """What an iterator gives that may block."""
+    end = object()
+    while (item := await asyncio.to_thread(next, iterator, end)) is not end:
+        yield item
+
+
+class BlockingReceipt:
+    """A receipt to wait for in a thread."""
+
+    def __init__(self, loop: EventLoop, receipt: zkms.aio.Receipt) -> None:
+        self._loop = loop
+        self._receipt = receipt
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._receipt, name)
+
+    def __repr__(self) -> str:
+        return repr(self._receipt)
+
+    def wait(self, timeout: float | None = None) -> BlockingReceipt:
+        """Wait, and return itself."""
+        self._loop.run(self._receipt.wait(timeout))
+        return self
+
+
+class BlockingSubscription:
+    """A subscription to pull from in a thread."""
+
+    def __init__(self, loop: EventLoop, subscription: zkms.aio.Subscription) -> None:
+        self._loop = loop
+        self._subscription = subscription
+        loop.run(finished(subscription))
+
+    def __getattr__(self, name: str) -> Any:
+        mine = self.__dict__["_subscription"]
+        return getattr(mine, name) if hasattr(mine, name) else getattr(mine._source, name)
+
+    def get(self, timeout: float | None = None) -> Message | None:
+        """The next message."""
+        return self._loop.run(self._subscription.get(timeout))
+
+    def fetch(self, count: int, timeout: float | None = None) -> list[Message]:
+        """Some messages."""
+        return self._loop.run(self._subscription.fetch(count, timeout))
+
+    def unsubscribe(self, timeout: float = 5.0) -> None:
+        """Give it up."""
+        self._loop.run(self._subscription.unsubscribe(timeout))
+
+    close = unsubscribe
+
+    def __enter__(self) -> BlockingSubscription:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.unsubscribe()
+
+    def __iter__(self) -> Iterator[Message]:
+        iterator = aiter(self._subscription)
+        while True:
+            try:
+                message = self._loop.run(finished(anext(iterator)))
+            except StopAsyncIteration:
+                return
+            yield message
+
+
+class BlockingBus:
+    """A bus to use in threads; what is not here is found on the threaded bus below."""
+
+    def __init__(self, loop: EventLoop, **options: Any) -> None:
+        self._loop = loop
+        self._bus: zkms.aio.Bus = loop.run(finished(zkms.aio.connect(**options)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_bus"].threaded, name)
+
+    def __enter__(self) -> BlockingBus:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Close it; the loop is somebody else's."""
+        self._loop.run(self._bus.close(timeout))
+
+    def publish(self, topic: str, data: Any, **options: Any) -> BlockingReceipt:
+        """Publish one message."""
+        return BlockingReceipt(self._loop, self._loop.run(self._bus.publish(topic, data, **options)))
+
+    def publish_many(self, topic: str, messages: Any, **options: Any) -> list[BlockingReceipt]:
+        """Publish several, of a generator's asynchronously; receipts that are shared stay so."""
+        messages = in_a_thread(messages) if isinstance(messages, Iterator) else messages
+        receipts = self._loop.run(self._bus.publish_many(topic, messages, **options))
+        shared = {id(receipt): BlockingReceipt(self._loop, receipt) for receipt in receipts}
+        return [shared[id(receipt)] for receipt in receipts]
+
+    def subscribe(self, topic: str, handler: Any = None, **options: Any) -> BlockingSubscription:
+        """Subscribe; handler and callbacks run on a thread."""
+        pool = ThreadPoolExecutor(1, f"handler-of-{topic}")
+
+        def asynchronous(callback: Any) -> Any:
+            if not callable(callback):
+                return callback
+
+            async def call(*args: object) -> None:
+                await self._loop.loop.run_in_executor(pool, callback, *args)
+
+            return call
+
+        callbacks = {name: asynchronous(options.pop(name)) for name in ("on_gap", "on_error") if name in options}
+
+        async def subscribe() -> zkms.aio.Subscription:
+            return await self._bus.subscribe(topic, asynchronous(handler), **callbacks, **options)
+
+        return BlockingSubscription(self._loop, self._loop.run(subscribe()))
+
+    def _call(self, method: Callable[..., Coroutine[Any, Any, Any]], *args: object) -> Any:
+        return self._loop.run(method(*args))
+
+    def topics(self) -> Any:
+        """All topics."""
+        return self._call(self._bus.topics)
+
+    def subscriptions(self, topic: str) -> Any:
+        """Who subscribes."""
+        return self._call(self._bus.subscriptions, topic)
+
+    def queues(self) -> Any:
+        """All queues."""
+        return self._call(self._bus.queues)
+
+    def clients(self) -> Any:
+        """All clients."""
+        return self._call(self._bus.clients)
