@@ -15,7 +15,6 @@ from typing import Any
 import zkms.aio
 from zkms import Message
 
-
 LONGEST = 60.0
 """Seconds that a call may take: a test that hangs should say where."""
 

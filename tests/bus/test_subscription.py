@@ -152,6 +152,7 @@ def test_a_handler_is_not_called_after_unsubscribe_returned(bus: Bus) -> None:
     assert len(heard) == count
 
 
+@pytest.mark.of_threads  # tests/aio has its own
 def test_a_handler_may_use_the_bus(bus: Bus, eventually: Eventually) -> None:
     """Publish, subscribe, unsubscribe itself, even close the bus."""
     done: list[str] = []
