@@ -48,6 +48,7 @@ from zkms.errors import (
 from zkms.inbox import Gap
 from zkms.message import Message
 from zkms.receipt import Receipt
+from zkms.stream import Sent, TopicPublisher
 from zkms.subscription import Subscription
 from zkms.version import __version__
 
@@ -81,6 +82,7 @@ __all__ = [
     "QuotaExceeded",
     "Receipt",
     "Sasl",
+    "Sent",
     "SessionExpired",
     "StoreError",
     "Subscription",
@@ -88,6 +90,7 @@ __all__ = [
     "Timeout",
     "Tls",
     "TopicInfo",
+    "TopicPublisher",
     "TransactionFailed",
     "Unauthorised",
     "Unsupported",

@@ -1,9 +1,9 @@
 """The bus: what zkms.connect() returns, and where the parts meet.
 
-A message's life, file by file: bus -> codec -> frame -> publisher (membership, limits, producer) -> a queue znode
-(tree) -> reader -> inbox -> unpacking -> subscription -> message -> acks -> receipt. `session` is the one way to
-ZooKeeper for all of them, `registrar` keeps this process and its subscriptions registered, `purge` removes what is left
-behind.
+A message's life, file by file: bus -> packing (codec) -> frame -> batching, bulk or stream -> publisher (membership,
+limits, producer) -> a queue znode (tree) -> reader -> inbox -> unpacking -> subscription -> message -> acks -> receipt.
+`session` is the one way to ZooKeeper for all of them (connection: link, flow, requests), `registrar` keeps this process
+and its subscriptions registered, `purge` removes what is left behind.
 
 Threads: the connection's (answers, events, reading the queues: never waits), zkms-session (deadlines), zkms-publisher
 (recovery), zkms-registrar (expiry), zkms-cleaner (if it stands for election), and one zkms-deliver-TOPIC for each
@@ -16,34 +16,32 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from zkms import frame as frames
 from zkms.acks import Acks
 from zkms.batching import Batching
-from zkms.codec import Codec, check_codec, encode_with
+from zkms.bulk import publish_all, result
+from zkms.codec import Codec, check_codec
 from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, check_seconds, configure
 from zkms.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionInfo, TopicInfo
 from zkms.errors import (
     AlreadySubscribed,
     Closed,
-    ConnectionLost,
     InvalidArgument,
-    InvalidMessage,
     ZkmsError,
 )
 from zkms.frame import Packed
 from zkms.layout import ensure_tree
-from zkms.limits import MAX_PER_FRAME
 from zkms.membership import Membership
 from zkms.names import check_topic
-from zkms.operations import MAX_TRANSACTION
+from zkms.packing import frame_budget, pack
 from zkms.producer import Producer
-from zkms.publisher import Publisher, total
+from zkms.publisher import Publisher
 from zkms.receipt import Receipt
 from zkms.registrar import Registrar
 from zkms.session import Session, State
+from zkms.stream import TopicPublisher
 from zkms.subscription import AckMode, Handler, OnError, OnGap, Subscription
 from zkms.trail.recorder import Recorder
 from zkms.trail.settings import Trail
@@ -133,6 +131,7 @@ class Bus:
         self._recorded = (0, State.CONNECTING)
         """The session's generation and state that the trail knows."""
         self._subscriptions: dict[str, Subscription] = {}
+        self._streams: set[TopicPublisher] = set()
         self._cleaner: Cleaner | None = None
         self._closed = False
 
@@ -177,7 +176,12 @@ class Bus:
         except ZkmsError:
             return  # a forked child has nothing to close: all of it is the parent's
         deadline = time.monotonic() + timeout
-        self._publisher.close(timeout)
+        for stream in list(self._streams):
+            try:
+                stream.close(max(0.0, deadline - time.monotonic()))
+            except ZkmsError as error:
+                log.warning("%s", error)
+        self._publisher.close(max(0.0, deadline - time.monotonic()))
         for subscription in list(self._subscriptions.values()):
             left = max(0.0, deadline - time.monotonic())
             if self.session.state is not State.CONNECTED:
@@ -250,7 +254,7 @@ class Bus:
         options = self._options(topic, to_self, if_nobody)
         _, most = self._frame_budget(topic, deadline)
         future, place = self._batching.send(topic, packed, most=most, deadline=deadline, **options)
-        return _result(future, deadline).at(place)
+        return result(future, deadline).at(place)
 
     def publish_many(
         self,
@@ -269,53 +273,61 @@ class Bus:
         Messages that travelled together share a receipt. `key` computes a message's key from its data. `timeout` is for
         each frame. If one fails, no more are sent; the error says in its notes how many were stored.
         """
-        allowed = self._allowed(timeout)
-        futures: list[Future[Receipt]] = []
-        frame: list[Packed] = []
-        size = 0
-        given = checked = 0
-        deadline = time.monotonic() + allowed
-        try:
-            largest, most = self._frame_budget(topic, deadline)
-            for data in messages:
-                given += 1
-                packed = self._pack(topic, data, key(data) if key else None, headers, None, codec)
-                added = len(packed.raw)
-                if frame and (size + added > largest or len(frame) >= most):
-                    deadline = time.monotonic() + allowed
-                    futures.append(self._send(topic, frame, to_self, if_nobody, deadline))
-                    frame, size = [], 0
-                    largest, most = self._frame_budget(topic, deadline)
-                    while checked < len(futures) and futures[checked].done():
-                        futures[checked].result()
-                        checked += 1
-                frame.append(packed)
-                size += added
-            if frame:
-                deadline = time.monotonic() + allowed
-                futures.append(self._send(topic, frame, to_self, if_nobody, deadline))
-            receipts = [_result(future, deadline) for future in futures]
-        except ZkmsError as error:
-            for future in futures:
-                try:
-                    _result(future, deadline)
-                except ZkmsError as other:
-                    log.debug("another frame of the same call failed: %s", other)
-            error.add_note(f"{total(futures)} of the {given} messages taken were stored")
-            raise
-        return [receipt for receipt in receipts for _ in range(receipt.count)]
+        self._check_open()
+        self._options(check_topic(topic), to_self, if_nobody)
+        codec = check_codec(codec) or self.config.codec
+        return publish_all(
+            messages,
+            lambda data: pack(data, key(data) if key else None, headers, None, codec),
+            self._allowed(timeout),
+            budget=lambda deadline: self._frame_budget(topic, deadline),
+            send=lambda packed, deadline: self._send(topic, packed, to_self, if_nobody, deadline),
+        )
+
+    def publisher(
+        self,
+        topic: str,
+        *,
+        linger: float = 0.005,
+        max_in_flight: int = 20_000,
+        to_self: bool = True,
+        if_nobody: IfNobody = "raise",
+        codec: Codec | None = None,
+        timeout: float | None = None,
+    ) -> TopicPublisher:
+        """Publish a stream of messages to one topic; use it in a `with` block, or close() it.
+
+        Its send() packs what comes within `linger` seconds and returns at once; `send(...).result()` waits until the
+        message is stored. At most `max_in_flight` messages are on their way: past that, send() waits. `timeout` is for
+        each frame, and for the wait for room.
+        """
+        self._check_open()
+        check_topic(topic)
+        linger = check_seconds("linger", linger)
+        if linger < 0:
+            raise InvalidArgument(f"linger must not be negative, but is {linger:g}")
+        if not isinstance(max_in_flight, int) or isinstance(max_in_flight, bool) or max_in_flight < 1:
+            raise InvalidArgument(f"max_in_flight must be a whole number of at least 1, not {max_in_flight!r:.60}")
+        self._options(topic, to_self, if_nobody)
+        check_codec(codec)
+        stream = TopicPublisher(
+            topic,
+            pack=lambda data, key, headers, given: self._pack(topic, data, key, headers, given, codec),
+            budget=lambda deadline: self._frame_budget(topic, deadline),
+            send=lambda packed, deadline: self._send(topic, packed, to_self, if_nobody, deadline),
+            ended=self._streams.discard,
+            linger=linger,
+            max_in_flight=max_in_flight,
+            timeout=self._allowed(timeout),
+        )
+        self._streams.add(stream)
+        return stream
 
     def _allowed(self, timeout: float | None) -> float:
         return self.config.request_timeout if timeout is None else check_seconds("timeout", timeout)
 
     def _frame_budget(self, topic: str, deadline: float) -> tuple[int, int]:
-        """Bytes and messages for one frame: half of what fits, so that there is room for the names in the queues."""
-        try:
-            members = self._membership.get(check_topic(topic), deadline).members
-        except ConnectionLost as error:
-            raise ConnectionLost(f"not stored: {error}", outcome_unknown=False) from error
-        limits = [member.registration.limit for member in members]
-        return MAX_TRANSACTION // 2, min([MAX_PER_FRAME, *limits])
+        return frame_budget(self._membership, topic, deadline)
 
     def _send(
         self, topic: str, packed: list[Packed], to_self: bool, if_nobody: IfNobody, deadline: float
@@ -339,17 +351,7 @@ class Bus:
     ) -> Packed:
         self._check_open()
         check_topic(topic)
-        for what, value in (("key", key), ("id", id)):
-            if value is not None and not _is_text(value):
-                raise InvalidMessage(f"{what} must be a str that UTF-8 can hold, not {value!r:.60}")
-        if headers is not None and not (
-            isinstance(headers, Mapping) and all(_is_text(k) and _is_text(v) for k, v in headers.items())
-        ):
-            raise InvalidMessage("headers: give a mapping whose names and values are str that UTF-8 can hold")
-        codec = check_codec(codec) or self.config.codec
-        if codec is not None:
-            return frames.pack(encode_with(codec, data), key, dict(headers) if headers else None, id, codec.name)
-        return frames.pack(data, key, dict(headers) if headers else None, id)
+        return pack(data, key, headers, id, check_codec(codec) or self.config.codec)
 
     # -- subscribe -----------------------------------------------------------------------------------------------
 
@@ -437,25 +439,3 @@ class Bus:
     def clients(self) -> list[ClientInfo]:
         """The processes that are connected."""
         return self._discovery.clients()
-
-
-def _is_text(value: object) -> bool:
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _result(future: Future[Receipt], deadline: float) -> Receipt:
-    try:
-        return future.result(max(0.0, deadline - time.monotonic()))
-    except CancelledError as error:  # by us, when it was waited for before
-        raise ConnectionLost("ZooKeeper did not answer in time") from error
-    except TimeoutError as error:
-        if not future.done():
-            future.cancel()  # recovery will not send it again
-            raise ConnectionLost("ZooKeeper did not answer in time") from error
-        return future.result()

@@ -19,7 +19,6 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -456,8 +455,3 @@ class Publisher:
 def _unsent(error: ConnectionLost) -> ConnectionLost:
     """A connection lost while we prepared to send: whatever became of that request, the message is not stored."""
     return ConnectionLost(f"not stored: {error}", outcome_unknown=False)
-
-
-def total(futures: Sequence[Future[Receipt]]) -> int:
-    """Messages stored among these frames."""
-    return sum(f.result().count for f in futures if f.done() and not f.cancelled() and f.exception() is None)

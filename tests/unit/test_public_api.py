@@ -17,6 +17,7 @@ import zkms
 
 PUBLIC = {
     *("connect", "Bus", "Subscription", "Message", "Receipt", "Gap", "Codec", "Sasl", "Tls", "__version__"),
+    *("TopicPublisher", "Sent"),
     *("TopicInfo", "SubscriptionInfo", "QueueInfo", "ClientInfo"),
     *("ZkmsError", "InvalidArgument", "InvalidTopic", "InvalidMessage", "MessageTooLarge", "NoSubscribers"),
     *("AlreadySubscribed", "NotSubscribed", "AlreadyAcked", "CannotDecode", "Timeout", "Closed", "UsedAfterFork"),

@@ -6,10 +6,10 @@ import itertools
 import sys
 
 import zkms
-import zkms.bus
+import zkms.packing
 
 hosts, root, topic, name, session_timeout = sys.argv[1:]
-zkms.bus.MAX_PER_FRAME = 3  # several transactions in flight even for a few messages
+zkms.packing.MAX_PER_FRAME = 3  # several transactions in flight even for a few messages
 numbers = itertools.count()
 with zkms.connect(hosts, root=root, cleaner=False, client_id=name, session_timeout=float(session_timeout)) as bus:
     while True:

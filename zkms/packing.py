@@ -1,0 +1,50 @@
+"""From what a caller gives to a message that can travel, and how many of those go into one frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zkms import frame as frames
+from zkms.codec import Codec, encode_with
+from zkms.errors import ConnectionLost, InvalidMessage
+from zkms.frame import Packed
+from zkms.limits import MAX_PER_FRAME
+from zkms.membership import Membership
+from zkms.names import check_topic
+from zkms.operations import MAX_TRANSACTION
+
+
+def pack(data: Any, key: str | None, headers: Mapping[str, str] | None, id: str | None, codec: Codec | None) -> Packed:
+    """One message, checked and encoded; `InvalidMessage` if it is none."""
+    if key is not None and not _is_text(key):
+        raise InvalidMessage(f"key must be a str that UTF-8 can hold, not {key!r:.60}")
+    if id is not None and not _is_text(id):
+        raise InvalidMessage(f"id must be a str that UTF-8 can hold, not {id!r:.60}")
+    if headers is not None and not (
+        isinstance(headers, Mapping) and all(_is_text(k) and _is_text(v) for k, v in headers.items())
+    ):
+        raise InvalidMessage("headers: give a mapping whose names and values are str that UTF-8 can hold")
+    if codec is not None:
+        return frames.pack(encode_with(codec, data), key, dict(headers) if headers else None, id, codec.name)
+    return frames.pack(data, key, dict(headers) if headers else None, id)
+
+
+def _is_text(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def frame_budget(membership: Membership, topic: str, deadline: float) -> tuple[int, int]:
+    """Bytes and messages for one frame: half of what fits, so that there is room for the names in the queues."""
+    try:
+        members = membership.get(check_topic(topic), deadline).members
+    except ConnectionLost as error:
+        raise ConnectionLost(f"not stored: {error}", outcome_unknown=False) from error
+    limits = [member.registration.limit for member in members]
+    return MAX_TRANSACTION // 2, min([MAX_PER_FRAME, *limits])
