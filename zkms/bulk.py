@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
@@ -55,7 +55,7 @@ def publish_all(
                 result(future, deadline)
             except ZkmsError as other:
                 log.debug("another frame of the same call failed: %s", other)
-        error.add_note(f"{_stored(futures)} of the {given} messages taken were stored")
+        error.add_note(f"{stored(futures)} of the {given} messages taken were stored")
         raise
     return [receipt for receipt in receipts for _ in range(receipt.count)]
 
@@ -73,5 +73,6 @@ def result(future: Future[Receipt], deadline: float) -> Receipt:
         return future.result()
 
 
-def _stored(futures: list[Future[Receipt]]) -> int:
+def stored(futures: Sequence[Future[Receipt]]) -> int:
+    """Messages stored among these frames."""
     return sum(f.result().count for f in futures if f.done() and not f.cancelled() and f.exception() is None)

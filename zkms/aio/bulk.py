@@ -12,10 +12,10 @@ from typing import Any
 
 from zkms.aio.calls import Calls
 from zkms.aio.outbox import late
+from zkms.bulk import stored
 from zkms.bus import Bus, IfNobody
 from zkms.errors import ConnectionLost, ZkmsError
 from zkms.frame import Packed
-from zkms.publisher import total
 from zkms.receipt import Receipt
 
 log = logging.getLogger("zkms.aio")
@@ -81,7 +81,7 @@ class Bulk:
                 await self._answer(future)
             except ZkmsError as other:
                 log.debug("another frame of the same call failed: %s", other)
-        error.add_note(f"{total(self._futures)} of the {self.given} messages taken were stored")
+        error.add_note(f"{stored(self._futures)} of the {self.given} messages taken were stored")
 
     async def _answer(self, future: Future[Receipt]) -> Receipt:
         if not future.done():
