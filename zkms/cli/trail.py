@@ -8,7 +8,7 @@ import click
 
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure, set_up_logging
-from zkms.cli.options import JSON_HELP, VERBOSE_HELP
+from zkms.cli.options import JSON_HELP, VERBOSE_HELP, Seconds
 from zkms.cli.output import plural, print_json
 from zkms.cli.progress import Progress
 
@@ -66,6 +66,49 @@ def export(ctx: click.Context, directories: tuple[str, ...], to: str, json_: boo
         click.echo(_sentence(summary, to))
     if summary.warnings:
         ctx.exit(Exit.AMISS)
+
+
+@trail.command()
+@click.option("--events", type=click.IntRange(min=1), required=True, help="About how many events.")
+@click.option("--out", metavar="DIR", required=True, help="Where it goes: a directory that is new or empty.")
+@click.option(
+    "--faults",
+    metavar="KIND=COUNT,...",
+    default="",
+    help="Violations to plant: lost, missed, duplicated, out_of_order, early, after_expiry, not_owner, or all.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The same gives the same trail.")
+@click.option(
+    "--skew", type=Seconds(min=0), metavar="SECONDS", default=0.2, show_default=True, help="How far clocks may be off."
+)
+@click.option("--parquet", is_flag=True, help="Write tables as an export would, instead of files as processes do.")
+@click.option("--json", "json_", is_flag=True, help=JSON_HELP)
+def generate(events: int, out: str, faults: str, seed: int, skew: float, parquet: bool, json_: bool) -> None:
+    """Write a realistic trail with known violations, for tests and benchmarks.
+
+    Nodes with clocks of their own, live, durable and group subscriptions, hot keys, slow consumers, gaps, purges,
+    retries, delays, expiry; a node that is killed, and one whose trail lacks lines. DIR/planted.json names every
+    violation that was planted; there are no others.
+
+    \b
+    Example:
+      zkms trail generate --events 1000000 --out /tmp/trail --faults all=3 --parquet
+    """
+    try:
+        from zkms.trail.generate import Generator  # brings numpy and pyarrow
+        from zkms.trail.planting import parse_faults
+    except ModuleNotFoundError as error:
+        raise Failure(f"generating trails needs {error.name}: pip install 'zkms[trail]'") from error
+
+    with Progress("events", events) as progress:
+        done = Generator(
+            events, out, faults=parse_faults(faults), seed=seed, skew=skew, parquet=parquet, progress=progress.add
+        ).run()
+    if json_:
+        print_json(done)
+    else:
+        planted = plural(len(done.violations), "violation")
+        click.echo(f"Wrote {plural(done.events, 'event')} with {planted} to {out}; planted.json names them.")
 
 
 def _figures(summary: Summary) -> dict[str, Any]:

@@ -70,7 +70,7 @@ VIOLATIONS = {
     "lost": "stored for a durable or group subscription, and neither delivered nor accounted for by another event",
     "missed": "the same for a live subscription, without a gap event that would cover it",
     "duplicated": "delivered again to the same subscription, by an event that does not call itself redelivered",
-    "out_of_order": "delivered after a younger message of the same producer; for a group, of the same key as well",
+    "out_of_order": "delivered for the first time after a younger message of its producer, and of its key in a group",
     "early": "delivered before it was due",
     "after_expiry": "delivered after it had expired",
     "not_owner": "acked with an epoch that was over: another node had taken the partition or the name before, by zxid",
