@@ -11,6 +11,7 @@
 
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from zkms.bus import Bus, connect
 from zkms.codec import Codec
@@ -54,12 +55,14 @@ from zkms.version import __version__
 
 if _TYPE_CHECKING:
     from zkms import aio as aio
+    from zkms.cache import Cache
 
 __all__ = [
     "AlreadyAcked",
     "AlreadySubscribed",
     "BadVersion",
     "Bus",
+    "Cache",
     "CannotDecode",
     "ClientInfo",
     "Closed",
@@ -103,8 +106,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """Import zkms.aio when it is first used: asyncio is large, and most programs that use threads do without."""
+def __getattr__(name: str) -> _Any:
+    """Import zkms.aio and zkms.Cache when they are first used: not all need asyncio, nor have all cachetools."""
     if name == "aio":
         return _import_module("zkms.aio")
+    if name == "Cache":
+        return _import_module("zkms.cache").Cache
     raise AttributeError(f"module 'zkms' has no attribute {name!r}")

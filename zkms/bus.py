@@ -133,6 +133,8 @@ class Bus:
         self._subscriptions: dict[str, Subscription] = {}
         self._streams: set[TopicPublisher] = set()
         self._cleaner: Cleaner | None = None
+        self._before_close: list[Callable[[float], object]] = []
+        self._ending = False
         self._closed = False
 
     def __repr__(self) -> str:
@@ -162,20 +164,27 @@ class Bus:
     def close(self, timeout: float = 5.0) -> None:
         """Finish what is in hand, unsubscribe, and end the session. Safe to call again.
 
-        In this order: publishes in flight, subscriptions (no new messages, handlers finish, acks are sent, queues are
-        removed), the producer's nodes, the cleaner's candidacy, the session with its ephemerals, the trail. What
-        is in hand has `timeout` seconds altogether; a ZooKeeper that does not answer may take its request time-out
-        besides.
+        In this order: caches (they serve nothing more, and send what waits), publishes in flight, subscriptions (no new
+        messages, handlers finish, acks are sent, queues are removed), the producer's nodes, the cleaner's candidacy,
+        the session with its ephemerals, the trail. What is in hand has `timeout` seconds altogether; a ZooKeeper that
+        does not answer may take its request time-out besides.
         """
         timeout = check_seconds("timeout", timeout)
-        if self._closed:
+        if self._ending:
             return
-        self._closed = True
+        self._ending = True
         try:
             self.session.check_process()
         except ZkmsError:
+            self._closed = True
             return  # a forked child has nothing to close: all of it is the parent's
         deadline = time.monotonic() + timeout
+        for callback in [*self._before_close]:
+            try:
+                callback(max(0.0, deadline - time.monotonic()))
+            except Exception:
+                log.exception("%s raised, and the bus is closed all the same", callback)
+        self._closed = True
         for stream in list(self._streams):
             try:
                 stream.close(max(0.0, deadline - time.monotonic()))
@@ -200,6 +209,14 @@ class Bus:
         if self.trail is not None:
             self._record_session()
             self.trail.close()
+
+    def before_close(self, callback: Callable[[float], object]) -> Callable[[], None]:
+        """Call this with the seconds left when the bus begins to close, while messages can still be sent.
+
+        Returns a function that takes it back.
+        """
+        self._before_close.append(callback)
+        return lambda: self._before_close.remove(callback)
 
     def __enter__(self) -> Bus:
         return self

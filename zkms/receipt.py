@@ -108,28 +108,36 @@ class Receipt:
         Raises `ConnectionLost` if ZooKeeper cannot be asked in that time.
         """
         deadline = None if timeout is None else time.monotonic() + check_seconds("timeout", timeout)
-        with self._lock:
-            fired: set[str] = set(self._pending)
-            wake = threading.Condition()
-            while self._pending:
-                try:
-                    answered_by = None if deadline is None else max(deadline, time.monotonic() + ANSWER)
-                    self._locate(answered_by)
-                    self._look(fired, wake, answered_by)
-                except ConnectionLost:
-                    fired.update(self._pending)  # the watches went with the connection
-                    if deadline is not None and time.monotonic() >= deadline:
-                        raise
-                    continue
-                if not self._pending:
-                    break
-                with wake:
-                    left = None if deadline is None else deadline - time.monotonic()
-                    if left is not None and left <= 0:
-                        break
-                    if not fired:
-                        wake.wait(left)
+        # Another thread may be looking on behalf of a message that travelled with this one: then it sees for both.
+        if not self._lock.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
+            return self
+        try:
+            self._watch(deadline)
+        finally:
+            self._lock.release()
         return self
+
+    def _watch(self, deadline: float | None) -> None:
+        fired: set[str] = set(self._pending)
+        wake = threading.Condition()
+        while self._pending:
+            try:
+                answered_by = None if deadline is None else max(deadline, time.monotonic() + ANSWER)
+                self._locate(answered_by)
+                self._look(fired, wake, answered_by)
+            except ConnectionLost:
+                fired.update(self._pending)  # the watches went with the connection
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise
+                continue
+            if not self._pending:
+                break
+            with wake:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                if not fired:
+                    wake.wait(left)
 
     def look(self, fired: set[str], wake: Bell, seconds: float | None) -> None:
         """Ask ZooKeeper about those in `fired`, which is emptied, and have `wake` rung when one of the rest is added.

@@ -146,7 +146,8 @@ class Registrar:
 
     def repair(self, subscription: Registrable) -> None:
         """Its queue has vanished: register again, soon. Never blocks."""
-        self._repairs.append(subscription)
+        if subscription not in self._repairs:
+            self._repairs.append(subscription)
         self._wake.set()
 
     # -- the transaction -----------------------------------------------------------------------------------------

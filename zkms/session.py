@@ -90,6 +90,8 @@ class Session:
         """Grows by one with each new session: 1 is the first."""
         self.state = State.CONNECTING
         self.client_id: tuple[int, bytes] | None = None
+        self.timeout = config.session_timeout
+        """Seconds without a sign of us after which ZooKeeper expires the session, as it has granted them."""
         self.old_server = False
         """Whether a server was met that has no persistent watches (before 3.6)."""
         self._listeners: list[Callable[[], None]] = []
@@ -148,6 +150,7 @@ class Session:
 
     def _new_client(self, client_id: tuple[int, bytes] | None) -> tuple[KazooClient, Handler]:
         def granted(read_timeout: float) -> None:
+            self.timeout = read_timeout * 3 / 2
             self._reply_deadline = max(1.0, read_timeout)
             self._on_connected(client)
 

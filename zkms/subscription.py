@@ -70,6 +70,9 @@ class Subscription:
         self.limit = limit
         self.created = True
         """Whether subscribe() made it; a durable one may have been there before."""
+        self.seen = ("", 0)
+        """A queue, and how many of the entries that it ever had the handler has dealt with."""
+        self._reached = self.seen
         self._bus = bus
         self._handler = handler
         self._manual = ack == "manual"
@@ -222,6 +225,7 @@ class Subscription:
                     handler(item)
                 except BaseException as error:  # noqa: BLE001 - the user's code; a live message is not repeated
                     self.report(error if isinstance(error, Exception) else RuntimeError(repr(error)), item)
+            self.seen = self._reached  # before the ack: who sees the entry gone may rely on it
             if not self._manual:
                 unpacked.entry.finish()
 
@@ -258,9 +262,12 @@ class Subscription:
         """The next entry that holds messages; None after `timeout` seconds without one, or when closed."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._closed:
+            self.seen = self._reached
             item = self._inbox.take(None if deadline is None else max(0.0, deadline - time.monotonic()))
             if item is None:
                 return None
+            if isinstance(item, Fetched) and not item.entry.foreign:
+                self._reached = item.path.rpartition("/")[0], item.entry.sequence + 1
             if (unpacked := self.unpack(item)) is not None:
                 return unpacked
         return None
@@ -340,9 +347,9 @@ class Subscription:
     def _reach_gap(self, path: str, record: GapRecord) -> None:
         if record.full:
             self._clear_full(path)
-        else:
-            self._bus.acks.add(path)
         self._announce(Gap(self.topic, self.id, record.reason))
+        if not record.full:
+            self._bus.acks.add(path)  # after it was announced, as messages are acked after they were handled
 
     def _announce(self, gap: Gap) -> None:
         log.warning("%r may have missed messages: %s", gap.topic, gap.reason)

@@ -18,7 +18,7 @@ import zkms
 PUBLIC = {
     *("connect", "Bus", "Subscription", "Message", "Receipt", "Gap", "Codec", "Sasl", "Tls", "__version__"),
     *("TopicPublisher", "Sent"),
-    *("TopicInfo", "SubscriptionInfo", "QueueInfo", "ClientInfo"),
+    *("Cache", "TopicInfo", "SubscriptionInfo", "QueueInfo", "ClientInfo"),
     *("ZkmsError", "InvalidArgument", "InvalidTopic", "InvalidMessage", "MessageTooLarge", "NoSubscribers"),
     *("AlreadySubscribed", "NotSubscribed", "AlreadyAcked", "CannotDecode", "Timeout", "Closed", "UsedAfterFork"),
     *("UsedInAnotherLoop", "aio"),
@@ -72,7 +72,8 @@ def test_importing_zkms_is_light() -> None:
     code = "import sys, zkms; print(*sorted(m for m in sys.modules if '.' not in m))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     loaded = set(run.stdout.split())
-    assert not loaded & {"pytest", "click", "docker", "testcontainers", "pyspark", "zkms_cleaner", "zkms_spark"}
+    extras = {"pytest", "click", "docker", "testcontainers", "pyspark", "zkms_cleaner", "zkms_spark", "cachetools"}
+    assert not loaded & extras
 
 
 def test_the_readme_uses_names_that_exist() -> None:

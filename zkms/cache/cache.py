@@ -1,0 +1,384 @@
+"""zkms.Cache: values in this process's memory, dropped on every node when one of them says so.
+
+    cache = zkms.Cache(bus, "users", maxsize=10_000, max_staleness=5.0)
+    user = cache.get(42, load_user)              # load_user(42) if it is not here
+    save_user(42, ...); cache.invalidate(42, wait=2.0)
+
+The parts: `store` (values, tags, loads under way; `recent` is its mapping), `tickets` and `leases` (what may be
+stored), `node` (its part in the cluster), `pulse` (how long it may be trusted), `sender` (invalidations on their way
+out), `decorator` and `mapping` (other ways to use it).
+
+Threads: `zkms-deliver-...` applies what others invalidate, `zkms-sender-...` sends what this node does, and
+`zkms-pulse-...` proves that nothing is missed. Loaders run on their callers' threads.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, MutableMapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from zkms.cache.decorator import Cached, decorate
+from zkms.cache.keys import Key, check_key, check_tags
+from zkms.cache.leases import Leases
+from zkms.cache.node import Node
+from zkms.cache.outcome import Outcome
+from zkms.cache.settings import Settings, given
+from zkms.cache.stats import CacheStats, OnEvent
+from zkms.cache.store import MISSING, NEVER, UNTRUSTED, Flight, Store, clock, new_mapping
+from zkms.config import check_seconds
+from zkms.errors import InvalidArgument, Timeout, ZkmsError
+
+if TYPE_CHECKING:
+    from zkms.bus import Bus
+    from zkms.receipt import Receipt
+
+F = TypeVar("F", bound=Callable[..., Any])
+Loader = Callable[[Any], Any]
+
+
+class RecursiveLoad(ZkmsError):
+    """A loader asked for the very key that it is loading."""
+
+
+class Cache:
+    """A bounded near cache that is coherent across the nodes of a cluster. Thread-safe.
+
+    Caches of one name, on any number of nodes, drop what one of them invalidates. Values are served only while it is
+    proved, at most `max_staleness` seconds ago, that no invalidation has been missed; otherwise loaders are called and
+    nothing is stored. See docs/coherence.md.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        name: str,
+        *,
+        maxsize: int = 10_000,
+        ttl: float | None = None,
+        max_staleness: float = 5.0,
+        negative: bool = False,
+        loader: Loader | None = None,
+        load_timeout: float = 30.0,
+        on_event: OnEvent | None = None,
+        mapping: MutableMapping[Any, Any] | None = None,
+    ) -> None:
+        """Make the cache `name` of this bus, empty; a bus has one of each name.
+
+        `maxsize` values are kept, each for `ttl` seconds (None: no limit). `negative=True` keeps a loader's None too.
+        `loader(key)` is for `cache[key]` and for get() without one. A call that waits for another's load does so for
+        `load_timeout` seconds. `on_event(event)` hears of flushes and of trust lost and regained. `mapping` keeps the
+        values in place of a mapping of the cache's own.
+        """
+        for what, callback in (("loader", loader), ("on_event", on_event)):
+            if callback is not None and not callable(callback):
+                raise InvalidArgument(f"{what} must be callable, not {callback!r:.60}")
+        self.name = name
+        self.settings = Settings(
+            maxsize=maxsize, ttl=ttl, max_staleness=max_staleness, negative=negative, load_timeout=load_timeout
+        ).checked(bus.session.timeout)
+        self.functions: dict[str, Callable[[], Any]] = {}
+        """By name: what cached() has been put around, as references."""
+        self._bus = bus
+        self._loader = loader
+        self._store = Store(new_mapping(maxsize, ttl) if mapping is None else mapping, negative=negative)
+        self._leases = Leases(name)
+        self._node = Node(bus, name, self._store, self.settings.max_staleness, on_event)
+        _enter(self)
+        try:
+            self._node.start()
+        except BaseException:
+            _leave(self)
+            raise
+        # The bus also keeps us: a cache that everybody has forgotten still has its threads, and its name.
+        self._stay = bus.before_close(self._stop)
+
+    @classmethod
+    def shared(cls, bus: Bus, name: str, **settings: Any) -> Cache:
+        """The cache `name` of this bus, made if there is none; `InvalidArgument` if it has other settings."""
+        known = _open.get((id(bus), name))
+        if known is None or known.closed:
+            return cls(bus, name, **settings)
+        if other := known.settings.difference(given(settings).checked(bus.session.timeout)):
+            raise InvalidArgument(f"this bus has a cache {name!r} already, with {other}")
+        return known
+
+    def __repr__(self) -> str:
+        state = "closed" if self._node.closed else "trusted" if self._store.trusted else "not trusted"
+        return f"<Cache {self.name!r}: {len(self._store.mapping)} values, {state}>"
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def get(
+        self,
+        key: Key,
+        loader: Loader | None = None,
+        *,
+        default: Any = None,
+        tags: str | Iterable[str] = (),
+        timeout: float | None = None,
+    ) -> Any:
+        """The value; if it is not here, what `loader(key)` returns, which is then kept; without a loader, `default`.
+
+        One thread loads a key, others wait for it: at most `timeout` seconds (default `load_timeout`), then `Timeout`.
+        What a loader raises is passed on and not kept.
+        """
+        store = self._store
+        if clock() < store.until:
+            try:
+                with store.lock:
+                    value = store.at_hand[key]
+                    store.touched(key)
+                    store.hits += 1
+                    return value
+            except (KeyError, TypeError):
+                pass
+        value = self._load(key, loader or self._loader, tags, timeout)
+        return default if value is MISSING else value
+
+    def __getitem__(self, key: Key) -> Any:
+        value = self.get(key, default=MISSING)
+        if value is MISSING:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key: Key) -> bool:
+        plain = self._check(key)
+        if self._store.holds(plain):
+            return True
+        self._leases.note(plain, self._store.ticket)
+        return False
+
+    def __len__(self) -> int:
+        return len(self._store.mapping)
+
+    def holds(self, key: Key) -> bool:
+        """Whether it is here and trusted, as `in` says; but not noted as missed, so no set() depends on it."""
+        return self._store.holds(self._check(key))
+
+    def keys(self) -> list[Key]:
+        """The keys that are here and trusted, at this moment."""
+        self._node.check_open()
+        return self._store.keys()
+
+    def evict(self) -> tuple[Key, Any]:
+        """Take one value out, here only; `KeyError` if there is none."""
+        self._node.check_open()
+        return self._store.evict()
+
+    @property
+    def trusted(self) -> bool:
+        """Whether values are served: it is proved that no invalidation can have been missed."""
+        return self._store.trusted
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, by itself or with its bus."""
+        return self._node.closed
+
+    @property
+    def stats(self) -> CacheStats:
+        """Counters."""
+        return self._store.snapshot()
+
+    def look(self, key: Key) -> tuple[Key, Any]:
+        """A step for those who wait in their own way: the plain key, and its value, `MISSING` or `UNTRUSTED`.
+
+        Never blocks. What is not here is noted, so that a set() by this thread or task is checked.
+        """
+        plain = self._check(key)
+        value = self._store.find(plain)
+        if value is MISSING or value is UNTRUSTED:
+            self._leases.note(plain, self._store.ticket)
+        return plain, value
+
+    def _load(self, key: Key, loader: Loader | None, tags: str | Iterable[str], timeout: float | None) -> Any:
+        if loader is not None and not callable(loader):
+            raise InvalidArgument(f"loader must be callable, not {loader!r:.60}; a value to fall back on is default=")
+        patience = self.settings.load_timeout if timeout is None else check_seconds("timeout", timeout)
+        if loader is None:
+            _, value = self.look(key)
+            return MISSING if value is UNTRUSTED else value
+        plain, names = self._check(key), check_tags(tags) if tags else ()
+        while True:
+            value = self._store.find(plain)
+            if value is UNTRUSTED:
+                value = loader(key)
+                self._store.loaded()
+                return value
+            if value is not MISSING:
+                return value
+            flight, mine = self._store.begin(plain, names, threading.get_ident(), self.settings.load_timeout)
+            if mine:
+                return self._carry_out(flight, loader, key)
+            try:
+                return self._join(flight, patience)
+            except _Abandoned:
+                continue  # whoever loaded was interrupted, which is no answer to us
+
+    def _carry_out(self, flight: Flight, loader: Loader, key: Key) -> Any:
+        try:
+            value = loader(key)
+        except Exception as error:
+            self._store.fail(flight, error)
+            raise
+        except BaseException:
+            self._store.fail(flight, _Abandoned())
+            raise
+        self._store.finish(flight, value)
+        return value
+
+    def _join(self, flight: Flight, patience: float) -> Any:
+        if flight.owner == threading.get_ident():
+            raise RecursiveLoad(f"the loader of {flight.key!r:.80} asks for {flight.key!r:.80} itself")
+        try:
+            return flight.future.result(patience)
+        except TimeoutError:
+            if flight.future.done():  # it is what the loader raised
+                raise
+            raise Timeout(
+                f"cache {self.name!r}: another thread has been loading {flight.key!r:.80} for more than {patience:g} s"
+            ) from None
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def set(self, key: Key, value: Any, *, tags: str | Iterable[str] = ()) -> bool:
+        """Keep a value that you have loaded; True if it was kept. Other nodes are not told: that is invalidate().
+
+        If this thread or task has missed the key before, the value is kept only if nothing has invalidated the key
+        since; otherwise it is taken for loaded just now.
+        """
+        plain = self._check(key)
+        return self._store.set(plain, value, check_tags(tags) if tags else (), self._leases.take(plain))
+
+    def __setitem__(self, key: Key, value: Any) -> None:
+        self.set(key, value)
+
+    def put(self, key: Key, value: Any, *, tags: str | Iterable[str] = (), wait: float | None = None) -> Outcome | None:
+        """Keep a new value here and drop the old one everywhere else: for caches that have no database behind them."""
+        plain, names = self._check(key), check_tags(tags) if tags else ()
+        self._leases.take(plain)
+        self._store.replace(plain, value, names)  # before it is sent: of two that put, one at least drops its own
+        return self._node.tell([plain], wait=wait)
+
+    def invalidate(self, key: Key, wait: float | None = None) -> Outcome | None:
+        """Drop a key on every node: here before this returns, elsewhere soon.
+
+        With `wait`, return when every live node has dropped it, or after so many seconds (and, if ZooKeeper does not
+        answer, about one more): the `Outcome` is true, or says who has not. Without, return None at once.
+        """
+        return self.invalidate_many([key], wait)
+
+    def invalidate_many(self, keys: Iterable[Key], wait: float | None = None) -> Outcome | None:
+        """Drop several keys on every node, as invalidate() does one."""
+        self._node.check_open()
+        plain = [check_key(key) for key in keys]
+        self._store.drop(plain)
+        return self._node.tell(plain, wait=wait)
+
+    def invalidate_tag(self, tag: str | Iterable[str], wait: float | None = None) -> Outcome | None:
+        """Drop on every node what was kept with this tag, or with one of these tags."""
+        self._node.check_open()
+        tags = check_tags(tag)
+        self._store.drop((), tags)
+        return self._node.tell(tags=tags, wait=wait)
+
+    def clear(self, everywhere: bool = True, wait: float | None = None) -> Outcome | None:
+        """Drop everything, on every node or only here."""
+        self._node.check_open()
+        self._node.flush("cleared", "clear() was called")
+        return self._node.tell(everything=True, wait=wait) if everywhere else None
+
+    def cached(
+        self,
+        *,
+        key: Callable[..., Key] | None = None,
+        tags: str | Iterable[str] | Callable[..., Iterable[str]] = (),
+        name: str | None = None,
+    ) -> Callable[[F], Cached]:
+        """Decorate a function, in the manner of functools: its results are kept by its arguments.
+
+        The function gets `cache_info()`, `cache_clear()` and `invalidate(*args, wait=None)`. `key(*args)` and
+        `tags(*args)` say what to keep a result under. `name` tells functions apart that Python gives the same name.
+        """
+        self._node.check_open()
+        return lambda function: decorate(self, function, key, tags, name)
+
+    def send(self, keys: Iterable[Key] = (), tags: Iterable[str] = (), *, everything: bool = False) -> Future[Receipt]:
+        """A step for those who wait in their own way: drop these here, and send; the Future has the receipt.
+
+        `await_receipt` tells what came of it.
+        """
+        self._node.check_open()
+        plain, names = [check_key(key) for key in keys], check_tags(tags)
+        if everything:
+            self._node.flush("cleared", "clear() was called")
+        self._store.drop(plain, names)
+        return self._node.send(plain, names, everything=everything)
+
+    def await_receipt(self, receipt: Receipt, deadline: float) -> Outcome:
+        """Wait until everybody has dropped what the receipt is for, or until the deadline on time.monotonic()."""
+        return self._node.await_receipt(receipt, deadline)
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Serve nothing more, send what waits, and leave; harmless if that is done."""
+        timeout = check_seconds("timeout", timeout)
+        self._bus.session.check_process()
+        if self._node.stop(timeout):
+            self._stay()
+            self._node.leave(timeout)
+
+    def _stop(self, timeout: float) -> None:
+        """The bus is about to unsubscribe us: from then on we would hear of nothing."""
+        self._node.stop(timeout)
+
+    def __enter__(self) -> Cache:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _check(self, key: Key) -> Key:
+        self._node.check_open()
+        return check_key(key)
+
+
+class _Abandoned(Exception):
+    """A load that ended without an answer for those who wait for it."""
+
+
+_open: weakref.WeakValueDictionary[tuple[int, str], Cache] = weakref.WeakValueDictionary()
+_entering = threading.Lock()
+
+
+def _enter(cache: Cache) -> None:
+    """A bus has one cache of a name: two would each drop what the other has, and not know it."""
+    with _entering:
+        other = _open.get((id(cache._bus), cache.name))
+        if other is not None and not other.closed:
+            differs = other.settings.difference(cache.settings)
+            raise InvalidArgument(
+                f"this bus has a cache {cache.name!r} already{', with ' if differs else ''}{differs}: "
+                "use that one, or zkms.Cache.shared(bus, name, ...)"
+            )
+        _open[id(cache._bus), cache.name] = cache
+
+
+def _leave(cache: Cache) -> None:
+    with _entering:
+        if _open.get((id(cache._bus), cache.name)) is cache:
+            del _open[id(cache._bus), cache.name]
+
+
+def _distrust_after_fork() -> None:
+    """In a forked child nobody applies invalidations: the slow way is taken, which says so."""
+    for cache in _open.values():
+        cache._store.until = NEVER
+
+
+os.register_at_fork(after_in_child=_distrust_after_fork)

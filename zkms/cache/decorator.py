@@ -1,0 +1,185 @@
+"""cached(): keep a function's results, by its arguments, in the manner of functools.
+
+A key begins with the function's name, which must mean the same function on every node. Python gives all functions that
+one factory makes the same name; simple values that they close over are added to it, since those tell them apart
+everywhere alike. Where that is not enough, cached() refuses and asks for `name=`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import Callable, Iterable
+from types import CodeType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from zkms.cache.keys import InvalidKey, Key, check_key, check_tags
+from zkms.cache.store import MISSING
+from zkms.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from zkms.cache.cache import Cache
+    from zkms.cache.outcome import Outcome
+
+MakeKey = Callable[..., Key]
+MakeTags = str | Iterable[str] | Callable[..., str | Iterable[str]]
+
+
+class CacheInfo(NamedTuple):
+    """As functools has it; `currsize` counts this function's values, `maxsize` is the whole cache's."""
+
+    hits: int
+    misses: int
+    maxsize: int
+    currsize: int
+
+
+class Cached:
+    """A function whose results are kept. Called like the function itself."""
+
+    def __init__(self, cache: Cache, function: Callable[..., Any], make_key: MakeKey, tags: MakeTags, tag: str) -> None:
+        functools.update_wrapper(self, function)
+        self._cache = cache
+        self._function = function
+        self._make_key = make_key
+        self._make_tags = tags if callable(tags) else None
+        self._tag = tag
+        self._tags = (tag,) if callable(tags) else (*check_tags(tags), tag)
+        self._loads = 0
+        self._calls = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The kept result for these arguments, or the function's own."""
+        self._calls += 1
+
+        def load(_key: Key) -> Any:
+            self._loads += 1
+            return self._function(*args, **kwargs)
+
+        return self._cache.get(self.cache_key(*args, **kwargs), load, tags=self.cache_tags(*args, **kwargs))
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """Methods: the instance is the first argument, so `key=` has to make a key of it."""
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<cached {self._tag} in {self._cache.name!r}>"
+
+    def cache_key(self, *args: Any, **kwargs: Any) -> Key:
+        """What the result for these arguments is kept under."""
+        return self._make_key(*args, **kwargs)
+
+    def cache_tags(self, *args: Any, **kwargs: Any) -> tuple[str, ...]:
+        """What it is tagged with."""
+        if self._make_tags is None:
+            return self._tags
+        return (*check_tags(self._make_tags(*args, **kwargs)), self._tag)
+
+    def cache_info(self) -> CacheInfo:
+        """How often a result was there, and how often it had to be computed."""
+        size = self._cache._store.tagged(self._tag)
+        return CacheInfo(self._calls - self._loads, self._loads, self._cache.settings.maxsize, size)
+
+    def cache_clear(self, wait: float | None = None) -> Outcome | None:
+        """Drop all results of this function, on every node."""
+        return self._cache.invalidate_tag(self._tag, wait)
+
+    def invalidate(self, *args: Any, wait: float | None = None, **kwargs: Any) -> Outcome | None:
+        """Drop the result for these arguments, on every node."""
+        return self._cache.invalidate(self.cache_key(*args, **kwargs), wait)
+
+
+def decorate(
+    cache: Cache, function: Callable[..., Any], key: MakeKey | None, tags: MakeTags, name: str | None
+) -> Cached:
+    """`function` with its results kept in `cache`."""
+    if not callable(function):
+        raise InvalidArgument(f"cached() decorates a function, not {function!r:.60}; write @cache.cached()")
+    if inspect.iscoroutinefunction(function):
+        raise InvalidArgument(f"{function!r:.80} is a coroutine function: use the cache of zkms.aio")
+    if key is not None and not callable(key):
+        raise InvalidArgument(f"key must be a function of the arguments, not {key!r:.60}")
+    tag = _name(cache, function, name)
+    return Cached(cache, function, _by(tag, key) if key else _by_arguments(tag, function), tags, tag)
+
+
+def _by(tag: str, key: MakeKey) -> MakeKey:
+    return lambda *args, **kwargs: (tag, key(*args, **kwargs))
+
+
+def _by_arguments(tag: str, function: Callable[..., Any]) -> MakeKey:
+    """One key for one call, however the arguments are written: f(1), f(user=1), and f() if 1 is the default."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some of those written in C
+        return lambda *args, **kwargs: (tag, *args, *sorted(kwargs.items()))
+    parameters = signature.parameters.values()
+    plain = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+    count = len(parameters) if plain else -1
+
+    def make(*args: Any, **kwargs: Any) -> Key:
+        if kwargs or len(args) != count:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            args = (*bound.args, *sorted(bound.kwargs.items()))
+        return (tag, *args)
+
+    return make
+
+
+def _name(cache: Cache, function: Callable[..., Any], name: str | None) -> str:
+    """A name for the function that no other function of this cache has."""
+    if name is not None:
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument(f"name must be a non-empty str, not {name!r:.60}")
+        found = name
+    else:
+        found = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(type(function)))}"
+        values = _closed_over(function)
+        if values:
+            found += f"[{', '.join(values)}]"
+    before = cache.functions.get(found)
+    other = None if before is None else before()
+    if other is not None and other is not function and not _same(other, function):
+        raise InvalidArgument(
+            f"two functions would share the name {found!r} in cache {cache.name!r}, and so each other's results: "
+            "give each a name of its own with cached(name=...), the same on every node"
+        )
+    cache.functions[found] = weakref.ref(function) if hasattr(function, "__weakref__") else lambda: function
+    return found
+
+
+def _closed_over(function: Callable[..., Any]) -> list[str]:
+    """Simple values among those that a function closes over, in a form that is the same everywhere."""
+    return [repr(value) for value in _enclosed(function) if _is_simple(value)]
+
+
+def _enclosed(function: Any) -> list[Any]:
+    cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _is_filled(cell)]
+    return cells if "<locals>" in getattr(function, "__qualname__", "") else []
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - an empty one raises
+    except ValueError:
+        return False
+    return True
+
+
+def _is_simple(value: object) -> bool:
+    try:
+        check_key(value)
+    except InvalidKey:
+        return False
+    return True
+
+
+def _same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Whether two functions do the same: a module loaded again, a factory called twice with the same simple values."""
+    codes = getattr(one, "__code__", MISSING), getattr(other, "__code__", None)
+    if not isinstance(codes[0], CodeType) or codes[0] != codes[1]:
+        return False
+    enclosed = _enclosed(one), _enclosed(other)
+    return all(a is b or (_is_simple(a) and a == b) for a, b in zip(*enclosed, strict=True))

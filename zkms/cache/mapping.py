@@ -1,0 +1,96 @@
+"""coherent(): any mapping that a program uses as a cache already, kept coherent.
+
+users = zkms.cache.coherent(cachetools.TTLCache(1000, 60), bus, "users")
+
+@cachetools.cached(users)
+def load_user(user_id): ...
+
+del users[cachetools.keys.hashkey(42)]      # on every node
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from zkms.cache.cache import Cache
+from zkms.cache.outcome import Outcome
+from zkms.cache.stats import OnEvent
+from zkms.cache.store import MISSING, UNTRUSTED
+from zkms.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from zkms.bus import Bus
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Coherent(MutableMapping[K, V], Generic[K, V]):
+    """A mapping that is empty for as long as it cannot be trusted, and drops what other nodes drop.
+
+    Setting an item keeps it here, and only if nothing has invalidated the key since this thread or task missed it;
+    deleting one (del, pop, clear) drops it on every node. `cache` is the zkms.Cache behind it.
+    """
+
+    def __init__(self, cache: Cache) -> None:
+        self.cache = cache
+
+    def __repr__(self) -> str:
+        return f"<Coherent {self.cache!r}>"
+
+    def __getitem__(self, key: K) -> V:
+        _, value = self.cache.look(key)
+        if value is MISSING or value is UNTRUSTED:
+            raise KeyError(key)
+        found: V = value
+        return found
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.cache.set(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        here = self.cache.holds(key)
+        self.cache.invalidate(key)  # also if it is not here: it may be elsewhere
+        if not here:
+            raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.cache
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.cache.keys())
+
+    def __len__(self) -> int:
+        return len(self.cache.keys())
+
+    def clear(self) -> None:
+        """Drop everything, on every node."""
+        self.cache.clear()
+
+    def popitem(self) -> tuple[K, V]:
+        """Take one item out of this mapping; other nodes keep theirs, since nothing has changed."""
+        item: tuple[K, V] = self.cache.evict()
+        return item
+
+    def invalidate(self, key: K, wait: float | None = None) -> Outcome | None:
+        """Drop a key on every node, as `Cache.invalidate` does."""
+        return self.cache.invalidate(key, wait)
+
+
+def coherent(
+    mapping: MutableMapping[K, V],
+    bus: Bus,
+    name: str,
+    *,
+    max_staleness: float = 5.0,
+    on_event: OnEvent | None = None,
+) -> Coherent[K, V]:
+    """Make a mapping coherent with those of the same name on other nodes; use only what this returns from then on.
+
+    What is in it already was loaded before anybody could tell us of changes, so it is dropped.
+    """
+    if not isinstance(mapping, MutableMapping):
+        raise InvalidArgument(f"coherent() takes a mutable mapping such as cachetools.TTLCache, not {mapping!r:.60}")
+    mapping.clear()
+    return Coherent(Cache(bus, name, max_staleness=max_staleness, negative=True, on_event=on_event, mapping=mapping))

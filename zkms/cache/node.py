@@ -1,0 +1,149 @@
+"""This node's part in the cluster: it hears what others invalidate, tells them what we do, and proves that it hears.
+
+Every cache has a topic of its own, to which all nodes that have the cache subscribe. An invalidation is a message that
+is acknowledged when it has been applied, so its receipt says who has dropped the old value.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from zkms.cache.invalidation import CODEC, Invalidation
+from zkms.cache.keys import Key
+from zkms.cache.outcome import Outcome
+from zkms.cache.pulse import Pulse
+from zkms.cache.sender import Sender
+from zkms.cache.stats import CacheEvent, OnEvent
+from zkms.cache.store import Store
+from zkms.cache.waiting import Waiting
+from zkms.config import check_seconds
+from zkms.errors import Closed, ConnectionLost, UsedAfterFork, ZkmsError
+from zkms.inbox import Gap
+from zkms.message import Message
+from zkms.names import check_topic
+from zkms.registrar import EXPIRED
+
+if TYPE_CHECKING:
+    from zkms.bus import Bus
+    from zkms.receipt import Receipt
+
+log = logging.getLogger("zkms.cache")
+TOPIC = "zkms.cache."
+
+
+class Node:
+    """Keeps one store coherent with those of the same name on other nodes. Thread-safe."""
+
+    def __init__(self, bus: Bus, name: str, store: Store, max_staleness: float, on_event: OnEvent | None) -> None:
+        self.name = name
+        self.topic = check_topic(f"{TOPIC}{name}" if isinstance(name, str) and name else name)
+        self.closed = False
+        self._bus = bus
+        self._store = store
+        self._max_staleness = max_staleness
+        self._on_event = on_event
+        self._ended = threading.Event()
+        self._sender = Sender(bus, self.topic, store, self._tell)
+
+    def start(self) -> None:
+        """Take part; when this returns, nothing is missed any more, and usually that is proved too."""
+        self._subscription = self._bus.subscribe(
+            self.topic, self._apply, codec=CODEC, on_gap=self._gap, on_error=self._unreadable
+        )
+        self._pulse = Pulse(self._bus, self._subscription, self._store, self._max_staleness, self._tell)
+        self._pulse.start()
+        self._sender.start()
+
+    def check_open(self) -> None:
+        """Raise `Closed`, or `UsedAfterFork` in a child process."""
+        self._bus.session.check_process()
+        if self.closed:
+            raise Closed(f"cache {self.name!r} is closed")
+
+    # -- telling others ------------------------------------------------------------------------------------------
+
+    def send(self, keys: Iterable[Key] = (), tags: Iterable[str] = (), *, everything: bool = False) -> Future[Receipt]:
+        """Tell all other nodes to drop these; the Future has the receipt when that is stored."""
+        return self._sender.add(keys, tags, everything=everything)
+
+    def tell(
+        self, keys: Iterable[Key] = (), tags: Iterable[str] = (), *, everything: bool = False, wait: float | None
+    ) -> Outcome | None:
+        """send(), and with `wait` so many seconds for everybody to drop them."""
+        deadline = None if wait is None else time.monotonic() + check_seconds("wait", wait)
+        sent = self.send(keys, tags, everything=everything)
+        return None if deadline is None else self._await(sent, deadline)
+
+    def _await(self, sent: Future[Receipt], deadline: float) -> Outcome:
+        try:
+            receipt = sent.result(max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            return Outcome(error=ConnectionLost("the invalidation could not be sent in time; it is tried on"))
+        except (Closed, UsedAfterFork):
+            raise
+        except ZkmsError as error:
+            return Outcome(error=error)
+        return self.await_receipt(receipt, deadline)
+
+    def await_receipt(self, receipt: Receipt, deadline: float) -> Outcome:
+        """Wait until everybody has dropped what the receipt is for, or until the deadline on time.monotonic()."""
+        return Waiting(self._bus, receipt, self._max_staleness).wait(deadline, self._ended)
+
+    # -- hearing, on the delivery thread -------------------------------------------------------------------------
+
+    def _apply(self, message: Message) -> None:
+        invalidation: Invalidation = message.data
+        try:
+            keys = invalidation.plain_keys()
+        except Exception as error:  # noqa: BLE001 - whatever it is: what it would have dropped is not known
+            self._unreadable(error, message)
+            return
+        self._store.received()
+        if invalidation.everything:
+            self.flush("told", f"{message.producer} said so")
+        else:
+            self._store.drop(keys, invalidation.tags)
+
+    def _gap(self, gap: Gap) -> None:
+        self.flush("expired" if gap.reason == EXPIRED else "gap", gap.reason)
+
+    def _unreadable(self, error: Exception, _message: Message | None) -> None:
+        self.flush("unreadable", f"an invalidation cannot be read: {error}")
+
+    def flush(self, reason: str, detail: str) -> None:
+        """Drop everything here, and say why."""
+        self._store.flush(reason)
+        self._tell("flushed", reason, detail)
+
+    def _tell(self, kind: str, reason: str, detail: str) -> None:
+        log.info("cache %r %s: %s (%s)", self.name, kind, reason, detail)
+        if self._on_event is not None:
+            try:
+                self._on_event(CacheEvent(self.name, kind, reason, detail))
+            except Exception:
+                log.exception("on_event of cache %r raised", self.name)
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def stop(self, timeout: float) -> bool:
+        """Serve nothing more, then send what waits; False if that was done before."""
+        if self.closed:
+            return False
+        self.closed = True
+        self._pulse.close()
+        self._ended.set()
+        self._sender.close(timeout)
+        self._store.flush("closed")
+        return True
+
+    def leave(self, timeout: float) -> None:
+        """After stop(): unsubscribe."""
+        try:
+            self._subscription.unsubscribe(timeout)
+        except ConnectionLost as error:
+            log.warning("cache %r: its registration ends with the session: %s", self.name, error)

@@ -1,0 +1,181 @@
+"""The pulse: proves, again and again, that no invalidation can have been missed.
+
+A proof is one transaction that checks that our registration still exists, and with it a look at how many entries our
+queue has had so far. It holds when all of those have been applied. Then everything that was published before the proof
+was *sent* is applied, and the store may be trusted for `max_staleness` from that moment. This is less than the
+session's time-out: ZooKeeper counts that from when it *received* the request, so a node that is cut off stops serving
+before its registration vanishes and others cease to wait for it.
+
+Thread: `zkms-pulse-TOPIC`. It costs a transaction that changes nothing and a read of one znode, four times in
+`max_staleness`; nothing is listed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from zkms.cache.settings import SHARE
+from zkms.cache.store import NEVER, Store, clock
+from zkms.errors import Closed, ConnectionLost, NodeMissing, TransactionFailed, ZkmsError
+from zkms.operations import Check
+from zkms.session import State, failed_with
+
+if TYPE_CHECKING:
+    from zkms.bus import Bus
+    from zkms.session import Stat
+    from zkms.subscription import Subscription
+
+log = logging.getLogger("zkms.cache")
+BEATS = 4
+"""Proofs in each `max_staleness`."""
+LOOK_AGAIN = 0.002
+
+Tell = Callable[[str, str, str], None]
+
+
+class Pulse:
+    """Keeps a store trusted for as long as that can be proved."""
+
+    def __init__(self, bus: Bus, subscription: Subscription, store: Store, max_staleness: float, tell: Tell) -> None:
+        self._bus = bus
+        self._subscription = subscription
+        self._store = store
+        self._max_staleness = max_staleness
+        self._tell = tell
+        self._generation = bus.session.generation
+        self._caught_up = ("", 0)
+        """A queue, and how many of its entries are dealt with because everything was flushed."""
+        self._was_trusted = False
+        self._lost = False
+        self._closed = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"zkms-pulse-{subscription.topic}", daemon=True)
+
+    def start(self) -> None:
+        """Prove it once, if ZooKeeper answers in time; then go on by itself."""
+        self._try()
+        me = weakref.ref(self)
+
+        def changed() -> None:  # the session keeps its listeners for ever, and shall not keep us
+            pulse = me()
+            if pulse is not None:
+                pulse.session_changed()
+
+        self._bus.session.listen(changed)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Prove nothing more, and never again trust."""
+        self._closed = True
+        self._wake.set()
+        with self._store.lock:
+            self._store.until = NEVER
+
+    def join(self, timeout: float) -> None:
+        """Wait for the thread's end."""
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def session_changed(self) -> None:
+        """On kazoo's thread. A new session means that the old one was lost: nothing is served before the flush."""
+        if self._bus.session.generation != self._generation:
+            self._generation = self._bus.session.generation
+            self._store.until = NEVER
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._wake.wait(self._max_staleness / BEATS)
+            self._wake.clear()
+            if not self._closed:
+                self._try()
+
+    def _try(self) -> None:
+        reason = "no answer from ZooKeeper"
+        try:
+            reason = self._beat() or reason
+        except Closed:
+            return
+        except ZkmsError as error:
+            reason = str(error)
+        except Exception as error:
+            log.exception("the pulse of %r failed", self._subscription.topic)
+            reason = repr(error)
+        trusted = self._store.trusted
+        if trusted != self._was_trusted and not self._closed:
+            self._was_trusted = trusted
+            self._tell("trusted" if trusted else "untrusted", "proved" if trusted else "unproved", reason)
+
+    def _beat(self) -> str | None:
+        """Try to prove it; returns why that did not work."""
+        bus, subscription = self._bus, self._subscription
+        if bus.session.state is not State.CONNECTED:
+            return f"the session is {bus.session.state.value}"
+        sent = clock()
+        own = subscription.id
+        queue = bus.tree.queue(own, subscription.topic)
+        # Answers come in the order of sending: what the second one shows is no older than the first.
+        alive = bus.session.multi_async([Check(bus.tree.registration(subscription.topic, own), -1)])
+        look = bus.session.exists_async(queue)
+        try:
+            alive.result(self._max_staleness)
+            stat = look.result(self._max_staleness)
+        except TimeoutError:
+            return None
+        except ConnectionLost as error:
+            return str(error)
+        except TransactionFailed as error:
+            if not failed_with(error, NodeMissing):
+                raise
+            return self._missing(own, "the registration is gone")
+        if stat is None:
+            return self._missing(own, "the queue is gone")
+        if not self._applied(queue, stat, sent):
+            return "invalidations wait to be applied"
+        self._prove(sent)
+        return None
+
+    def _missing(self, own: str, reason: str) -> str:
+        """Publishers do not know us any more: what we have may be old already."""
+        if self._subscription.id != own:
+            self._wake.set()  # it has moved to another queue meanwhile: look there
+            return reason
+        self._store.until = NEVER
+        if not self._lost:
+            self._lost = True
+            self._store.flush("unregistered")
+            self._tell("flushed", "unregistered", reason)
+        self._bus.registrar.repair(self._subscription)
+        return reason
+
+    def _applied(self, queue: str, stat: Stat, sent: float) -> bool:
+        """Whether all entries that the queue has ever had are dealt with, waiting a while for those that are not."""
+        # ZooKeeper reports 2 * creates - children, as an int32.
+        created = ((stat.cversion + stat.numChildren) & 0xFFFFFFFF) // 2
+        pause = LOOK_AGAIN
+        while not self._closed:
+            if created == 0 or any(q == queue and n >= created for q, n in (self._subscription.seen, self._caught_up)):
+                return True
+            if stat.numChildren == 0:
+                # Removed, and not by us: the gap that says so is on its way, and this is the same, only earlier.
+                self._store.flush("unread")
+                self._tell("flushed", "unread", "entries of the queue were removed unread")
+                self._caught_up = (queue, created)
+                return True
+            if clock() + pause >= sent + self._max_staleness:
+                return False
+            if self._wake.wait(pause):
+                return False  # the session has changed, or the cache is closed
+            pause = min(0.05, pause * 2)
+        return False
+
+    def _prove(self, sent: float) -> None:
+        bound = min(self._max_staleness, self._bus.session.timeout * SHARE)
+        self._lost = False
+        with self._store.lock:
+            if not self._closed:
+                self._store.until = max(self._store.until, sent + bound)

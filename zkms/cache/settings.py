@@ -1,0 +1,56 @@
+"""What a cache was made with, checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from zkms.config import check_seconds
+from zkms.errors import InvalidArgument
+
+SHARE = 2 / 3
+"""Of the session's time-out: `max_staleness` at the most, so that clocks may differ in speed."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Two caches of one name on one bus would have to agree on these."""
+
+    maxsize: int = 10_000
+    ttl: float | None = None
+    max_staleness: float = 5.0
+    negative: bool = False
+    load_timeout: float = 30.0
+
+    def checked(self, session_timeout: float) -> Settings:
+        """With numbers as float, or `InvalidArgument` that says what cannot work."""
+        if not isinstance(self.maxsize, int) or isinstance(self.maxsize, bool) or self.maxsize < 1:
+            raise InvalidArgument(f"maxsize must be a whole number of at least 1, not {self.maxsize!r:.60}")
+        if not isinstance(self.negative, bool):
+            raise InvalidArgument(f"negative is True or False, not {self.negative!r:.60}")
+        times: dict[str, float] = {}
+        for what in ("ttl", "max_staleness", "load_timeout"):
+            value = getattr(self, what)
+            if value is None and what == "ttl":
+                continue
+            times[what] = check_seconds(what, value)
+            if times[what] <= 0:
+                raise InvalidArgument(f"{what} must be more than 0 seconds")
+        longest = session_timeout * SHARE
+        if times["max_staleness"] > longest:
+            raise InvalidArgument(
+                f"max_staleness={times['max_staleness']:g} is too long for a session time-out of {session_timeout:g} s:"
+                f" at most 2/3 of it ({longest:.3g} s), so that a node which is cut off stops serving before others "
+                "take it for gone. Lower it, or connect() with a longer session_timeout"
+            )
+        return msgspec.structs.replace(self, **times)
+
+    def difference(self, other: Settings) -> str:
+        """What is set otherwise there, in words; empty if nothing is."""
+        mine, theirs = msgspec.structs.asdict(self), msgspec.structs.asdict(other)
+        return "; ".join(f"{what}={mine[what]!r}, not {theirs[what]!r}" for what in mine if mine[what] != theirs[what])
+
+
+def given(settings: dict[str, Any]) -> Settings:
+    """Those of `settings` that are among these; the others at their defaults."""
+    return Settings(**{what: value for what, value in settings.items() if what in Settings.__struct_fields__})

@@ -1,0 +1,94 @@
+"""Waiting until nobody can serve the old value any more.
+
+A node has dropped it when it has acknowledged the invalidation, or was closed. One that vanishes (it crashed, or was
+cut off for longer than its session) acknowledges nothing. It cannot prove any more that it has missed nothing, so it
+has stopped serving when `max_staleness` has passed since, and counts as one that has dropped it from then on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from zkms.cache.outcome import Outcome, client_of
+from zkms.errors import ConnectionLost
+
+if TYPE_CHECKING:
+    from zkms.bus import Bus
+    from zkms.receipt import Receipt
+
+UNSUBSCRIBED = "unsubscribed"
+"""The reason that a receipt gives for a cache that was closed: it serves nothing any more."""
+LOOK_EVERY = 1.0
+"""Seconds between two looks for nodes that have vanished."""
+ANSWER = 1.0
+"""Seconds that ZooKeeper has to answer such a look."""
+
+
+class Waiting:
+    """For one receipt, by one thread."""
+
+    def __init__(self, bus: Bus, receipt: Receipt, max_staleness: float) -> None:
+        self._bus = bus
+        self._receipt = receipt
+        self._max_staleness = max_staleness
+        self._gone: dict[str, tuple[float, str]] = {}
+        """Since when a subscription is known to have vanished, and why."""
+        self._why = "has not dropped it yet"
+
+    def wait(self, deadline: float, ended: threading.Event) -> Outcome:
+        """Return when nobody is missing, at the deadline, or when the cache is closed."""
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                self._receipt.wait(max(0.0, min(left, LOOK_EVERY)))
+                self._look(deadline)
+            except ConnectionLost as error:
+                self._why = f"not known: {error}"
+            missing = self._missing()
+            left = deadline - time.monotonic()
+            if not missing or left <= 0 or ended.is_set():
+                return self._outcome(missing)
+            if not self._receipt.pending:  # only those that have vanished: their time will be over
+                ended.wait(min(left, max(0.0, self._silent_at() - time.monotonic())))
+
+    def _look(self, deadline: float) -> None:
+        """Who of those that have not answered is registered no more?"""
+        now = time.monotonic()
+        for name, reason in self._receipt.gone.items():
+            if reason != UNSUBSCRIBED:
+                self._gone.setdefault(name, (now, reason))
+        if now >= deadline:
+            return
+        session, tree, topic = self._bus.session, self._bus.tree, self._receipt.topic
+        asks = {
+            name: partial(session.exists_async, tree.registration(topic, name))
+            for name in self._receipt.pending
+            if name not in self._gone
+        }
+        sent = {name: ask() for name, ask in asks.items()}
+        for name, reply in sent.items():
+            if session.answer(reply, asks[name], deadline=min(deadline, now + ANSWER)) is None:
+                self._gone.setdefault(name, (time.monotonic(), "its session has ended"))
+
+    def _silent_at(self) -> float:
+        return max((since for since, _ in self._gone.values()), default=0.0) + self._max_staleness
+
+    def _missing(self) -> dict[str, str]:
+        now = time.monotonic()
+        missing = dict.fromkeys(self._receipt.pending, self._why)
+        for name, (since, reason) in self._gone.items():
+            if now < since + self._max_staleness:
+                missing[name] = reason
+            else:
+                missing.pop(name, None)
+        return missing
+
+    def _outcome(self, missing: dict[str, str]) -> Outcome:
+        everybody = {*self._receipt.acked, *self._receipt.pending, *self._receipt.gone}
+        return Outcome(
+            tuple(sorted(client_of(name) for name in everybody - missing.keys())),
+            {client_of(name): why for name, why in sorted(missing.items())},
+        )
