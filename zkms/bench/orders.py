@@ -15,6 +15,8 @@ class Place(msgspec.Struct, frozen=True):
     address: str
     root: str
     topic: str = "bench"
+    trail: str | None = None
+    """Directory to record into."""
 
 
 class Subscribe(msgspec.Struct, tag=True):

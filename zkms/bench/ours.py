@@ -26,6 +26,7 @@ def connect(place: Place, session_timeout: float = 30.0) -> zkms.Bus:
         place.address,
         place.root,
         cleaner=False,
+        trail=place.trail,
         auth=read_auth(),
         tls=read_tls(),
         session_timeout=session_timeout,
