@@ -30,10 +30,12 @@ HEADER_SIZE = _HEADER.size
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """One message as it travels, and the name of the codec that made its data, if one did."""
+    """One message as it travels, the name of the codec that made its data, if one did, and what a trail says of it."""
 
     raw: bytes
     codec: str | None = None
+    key: str | None = None
+    id: str | None = None
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -60,7 +62,7 @@ def pack(
     """One message, or `InvalidMessage` if its data are nothing that can travel."""
     try:
         plain = key is None and headers is None and id is None
-        return Packed(_encode((data,) if plain else (data, key, headers, id)), codec)
+        return Packed(_encode((data,) if plain else (data, key, headers, id)), codec, key, id)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidMessage(
             f"cannot encode {type(data).__name__}: {error}; give bytes, str, what JSON can hold, or a codec="

@@ -15,8 +15,6 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-import msgspec
-
 from zkms.frame import Packed
 from zkms.message import Handover
 from zkms.trail.event import Event, key_hash
@@ -30,21 +28,6 @@ CHUNK = 1000
 PER_LINE = 16
 """So many keys weigh as much as a line."""
 COMPLAIN = 60.0
-_PLAIN = 0x91
-"""First byte of a message that has data only: an array of one."""
-
-
-class _Marks(msgspec.Struct, array_like=True):
-    """A message as it travels, of which we want two fields."""
-
-    data: msgspec.Raw
-    key: str | None = None
-    headers: msgspec.Raw = msgspec.Raw()
-    id: str | None = None
-
-
-_decode_marks = msgspec.msgpack.Decoder(_Marks).decode
-_NO_MARKS = _Marks(msgspec.Raw())
 
 
 class Published(Protocol):
@@ -250,12 +233,8 @@ def recording(trail: Trail | None, node: str) -> Iterator[Recorder | None]:
 
 def _marks(packed: Sequence[Packed]) -> tuple[list[int] | None, list[str | None] | None]:
     """The hashes of the messages' keys and the ids that their publishers gave; None where there are none."""
-    if all([message.raw[0] == _PLAIN for message in packed]):  # noqa: C419 - a list is faster, and this is each message
-        return None, None
-    keys: list[int] = []
-    ids: list[str | None] = []
-    for message in packed:
-        marks = _NO_MARKS if message.raw[0] == _PLAIN else _decode_marks(message.raw)
-        keys.append(0 if marks.key is None else key_hash(marks.key))
-        ids.append(marks.id)
-    return keys if any(keys) else None, ids if any(each is not None for each in ids) else None
+    keys = [message.key for message in packed]
+    ids = [message.id for message in packed]
+    without = len(packed)
+    hashes = None if keys.count(None) == without else [0 if key is None else key_hash(key) for key in keys]
+    return hashes, None if ids.count(None) == without else ids
