@@ -8,11 +8,13 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build clean
+.PHONY: help demo test bench peers check build clean
 
 help:  ## say what there is
 	@echo "make demo     see it: caches on several nodes, invalidated through a real ZooKeeper"
 	@echo "make test     run every test, on ZooKeeper embedded and in containers (ARGS='-k name' for some of them)"
+	@echo "make bench    how fast it is here, beside the original's algorithm (ARGS='--suite targets')"
+	@echo "make peers    the same work on Redis, RabbitMQ, NATS and kazoo's queue; writes benchmarks/results/"
 	@echo "make check    lint, formatting and types"
 	@echo "make build    wheel and sdist, into dist/"
 	@echo "make clean    remove what the others made"
@@ -23,6 +25,12 @@ demo: $(VENV)/demo.stamp
 # Three at a time, as most tests wait for something: a session to expire, a node to come back.
 test: $(VENV)/dev.stamp
 	$(BIN)/pytest --zookeeper=both --numprocesses 3 --dist loadfile $(ARGS)
+
+bench: $(VENV)/bench.stamp
+	$(BIN)/zkms bench $(ARGS)
+
+peers: $(VENV)/peers.stamp
+	$(BIN)/python -m benchmarks $(ARGS)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff check
@@ -46,6 +54,14 @@ $(VENV)/pip.stamp: constraints.txt
 
 $(VENV)/demo.stamp: $(VENV)/pip.stamp pyproject.toml
 	$(INSTALL) --build-constraint constraints.txt --editable '.[server,cleaner]'
+	@touch $@
+
+$(VENV)/bench.stamp: $(VENV)/pip.stamp pyproject.toml
+	$(INSTALL) --build-constraint constraints.txt --editable '.[server,cleaner,bench]'
+	@touch $@
+
+$(VENV)/peers.stamp: $(VENV)/bench.stamp
+	$(INSTALL) --group peers
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml

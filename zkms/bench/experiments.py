@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import msgspec
 
 from zkms.bench.crew import Crew, Outcome
@@ -11,6 +14,7 @@ from zkms.bench.results import MB, Drain, Latency, Throughput, percentiles
 from zkms.bench.site import Site
 
 MODULES = {"zkms": "zkms.bench.ours", "original": "zkms.bench.original", "floor": "zkms.bench.floor"}
+M = TypeVar("M")
 PROCESSES = 2
 MOST = 3_000_000
 MOST_BYTES = 1_000 * MB
@@ -44,15 +48,9 @@ def throughput(
         processes=PROCESSES,
         publishers=publishers,
     ) as crew:
-        most = max(publishers, min(MOST, MOST_BYTES // size))
-        messages = max(publishers, min(most, FIRST[algorithm], MOST_BYTES // size // 50))
-        while True:
-            before = site.meter.read()
-            outcome = crew.publish(Publish(messages, size, threads=threads, timeout=TIMEOUT))
-            after = site.meter.read()
-            if outcome.seconds >= seconds / 2 or messages >= most:
-                break
-            messages = int(min(most, messages * 10, max(messages + 1, messages / outcome.seconds * seconds)))
+        order = Publish(FIRST[algorithm], size, threads=threads, timeout=TIMEOUT)
+        order, outcome, before, after = at_full_speed(crew, order, seconds, site.meter.read)
+    messages = order.messages
     deliveries = messages * subscribers
     return Throughput(
         algorithm=algorithm,
@@ -75,6 +73,23 @@ def throughput(
         publisher_memory_mb=outcome.publisher_memory / MB,
         server_memory_mb=None if after.memory is None else after.memory / MB,
     )
+
+
+def at_full_speed(crew: Crew, order: Publish, seconds: float, meter: Callable[[], M]) -> tuple[Publish, Outcome, M, M]:
+    """Publish more and more until that takes about so many seconds; all but the last time was warm-up.
+
+    Returns the last order, what came of it, and the meter before and after.
+    """
+    most = max(len(crew.publishers), min(MOST, MOST_BYTES // order.size))
+    messages = min(most, max(len(crew.publishers), min(order.messages, MOST_BYTES // order.size // 50)))
+    while True:
+        order = msgspec.structs.replace(order, messages=messages)
+        before = meter()
+        outcome = crew.publish(order)
+        after = meter()
+        if outcome.seconds >= seconds / 2 or messages >= most:
+            return order, outcome, before, after
+        messages = int(min(most, messages * 10, max(messages + 1, messages / outcome.seconds * seconds)))
 
 
 def latency(site: Site, algorithm: str, subscribers: int, rate: float, seconds: float) -> Latency:
