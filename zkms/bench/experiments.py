@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -82,14 +83,16 @@ def at_full_speed(crew: Crew, order: Publish, seconds: float, meter: Callable[[]
     """
     most = max(len(crew.publishers), min(MOST, MOST_BYTES // order.size))
     messages = min(most, max(len(crew.publishers), min(order.messages, MOST_BYTES // order.size // 50)))
-    while True:
+    for run in itertools.count(1):
         order = msgspec.structs.replace(order, messages=messages)
         before = meter()
         outcome = crew.publish(order)
         after = meter()
-        if outcome.seconds >= seconds / 2 or messages >= most:
-            return order, outcome, before, after
-        messages = int(min(most, messages * 10, max(messages + 1, messages / outcome.seconds * seconds)))
+        if run > 1 and (outcome.seconds >= seconds / 2 or messages >= most):
+            break
+        wanted = max(messages, int(messages / outcome.seconds * seconds))
+        messages = min(most, messages * 10, wanted)
+    return order, outcome, before, after
 
 
 def latency(site: Site, algorithm: str, subscribers: int, rate: float, seconds: float) -> Latency:

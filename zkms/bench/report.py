@@ -73,10 +73,9 @@ def _throughput(document: Document) -> None:
         ],
         empty="",
     )  # fmt: skip
-    _title("What a delivery costs")
+    _title("What a delivery costs, and the memory of the biggest process")
     print_table(
-        ("ALGORITHM", "SUBSCRIBERS", "PUBLISHERS", "TOPICS", "BYTES", "REQUESTS", "CPU US: PUBLISHER", "SUBSCRIBER",
-         "SERVER", "MEMORY MB: PUBLISHER", "SUBSCRIBER", "SERVER"),
+        ("ALGORITHM", "SUBSCRIBERS", "PUBLISHERS", "TOPICS", "BYTES", "REQUESTS", "PUB CPU US", "SUB CPU US", "ZK CPU US", "PUB MB", "SUB MB", "ZK MB"),
         [
             (
                 row.algorithm, row.subscribers, _publishers(row), row.topics, row.size,

@@ -20,13 +20,12 @@ class Scale(NamedTuple):
 
     seconds: float
     rounds: int
-    about: str
 
 
 SUITES = {
-    "quick": Scale(1.0, 1, "about half a minute"),
-    "targets": Scale(3.0, 3, "about 15 minutes"),
-    "full": Scale(3.0, 1, "about 25 minutes"),
+    "quick": Scale(1.0, 1),
+    "targets": Scale(3.0, 3),
+    "full": Scale(3.0, 1),
 }
 QUICK_PURGE = 5_000
 PURGE = 100_000
