@@ -75,7 +75,8 @@ def _throughput(document: Document) -> None:
     )  # fmt: skip
     _title("What a delivery costs, and the memory of the biggest process")
     print_table(
-        ("ALGORITHM", "SUBSCRIBERS", "PUBLISHERS", "TOPICS", "BYTES", "REQUESTS", "PUB CPU US", "SUB CPU US", "ZK CPU US", "PUB MB", "SUB MB", "ZK MB"),
+        ("ALGORITHM", "SUBSCRIBERS", "PUBLISHERS", "TOPICS", "BYTES", "REQUESTS", "PUB CPU US",
+         "SUB CPU US", "ZK CPU US", "PUB MB", "SUB MB", "ZK MB"),
         [
             (
                 row.algorithm, row.subscribers, _publishers(row), row.topics, row.size,
