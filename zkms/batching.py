@@ -29,17 +29,17 @@ class Batch:
 
     def __init__(self, packed: Packed, deadline: float) -> None:
         self.packed = [packed]
-        self.size = len(packed.raw)
+        self.size = packed.size
         self.deadline = deadline
         self.future: Future[Receipt] = Future()
         self.future.set_running_or_notify_cancel()  # one who has waited long enough must not cancel it for the others
 
     def take(self, packed: Packed, most: int, deadline: float) -> int | None:
         """The message's place in the batch, or None if there is no room."""
-        if len(self.packed) >= min(most, MAX_MESSAGES) or self.size + len(packed.raw) > MAX_BYTES:
+        if len(self.packed) >= min(most, MAX_MESSAGES) or self.size + packed.size > MAX_BYTES:
             return None
         self.packed.append(packed)
-        self.size += len(packed.raw)
+        self.size += packed.size
         self.deadline = max(self.deadline, deadline)
         return len(self.packed) - 1
 
@@ -56,7 +56,7 @@ class Batching:
         self, topic: str, packed: Packed, *, most: int, without: str | None, drop: bool, deadline: float
     ) -> tuple[Future[Receipt], int]:
         """Send a message, alone or with `most` others: the receipt to come, and the message's place in it."""
-        if len(packed.raw) > MAX_BYTES:
+        if packed.size > MAX_BYTES:
             return self._publisher.send(topic, [packed], without=without, drop=drop, deadline=deadline), 0
         key = topic, without, drop, packed.codec
         with self._lock:

@@ -34,7 +34,7 @@ def publish_all(
         for data in messages:
             given += 1
             packed = pack(data)
-            added = len(packed.raw)
+            added = packed.size
             if frame and (size + added > largest or len(frame) >= most):
                 deadline = time.monotonic() + allowed
                 futures.append(send(frame, deadline))

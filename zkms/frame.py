@@ -5,11 +5,12 @@
             5  zero     3 bytes
             8  crc32    4 bytes  of the body
            12  length   4 bytes  of the body
-           16  body     MessagePack: [producer, seq of the first message, published_at, messages, codec]
+           16  body     MessagePack: [producer, seq of the first message, published_at, data, codec, extras]
 
-A message is [data, key, headers, id], in which data is MessagePack's own bytes, str, map, ..., so that what was
-published as text arrives as text without a word about it; with a codec, data is the bytes that the codec made. A
-message is encoded once, when it is published, and a whole frame is decoded at once. Arrays may end early.
+`data` has what each message holds, as MessagePack's own bytes, str, map, ..., so that what was published as text
+arrives as text without a word about it; with a codec, each is the bytes that the codec made. `extras`, if any message
+has one, has a [key, headers, id] or nil for each. A message is encoded once, when it is published; a frame is decoded
+at once, and its messages are made one by one as they are handed over. Arrays may end early.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from zlib import crc32
 import msgspec
 
 from zkms.errors import CannotDecode, InvalidMessage
-from zkms.message import Message
 
 MAGIC = b"zkms"
 VERSION = 1
@@ -30,11 +30,22 @@ HEADER_SIZE = _HEADER.size
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """One message as it travels, the name of the codec that made its data, if one did, and what a trail says of it."""
+    """One message as it travels, with what it adds to a frame's `size`."""
 
     raw: bytes
+    size: int
     codec: str | None = None
+    """The name of the codec that made its data, if one did."""
+    extra: bytes | None = None
     key: str | None = None
+    id: str | None = None
+
+
+class Extra(msgspec.Struct, frozen=True, array_like=True):
+    """What a message has besides its data."""
+
+    key: str | None = None
+    headers: dict[str, str] | None = None
     id: str | None = None
 
 
@@ -44,8 +55,9 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     producer: str
     seq: int
     published_at: float
-    messages: list[Message]
+    data: list[Any]
     codec: str | None = None
+    extras: list[Extra | None] | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -61,18 +73,24 @@ def pack(
 ) -> Packed:
     """One message, or `InvalidMessage` if its data are nothing that can travel."""
     try:
-        plain = key is None and headers is None and id is None
-        return Packed(_encode((data,) if plain else (data, key, headers, id)), codec, key, id)
+        raw = _encode(data)
+        if key is None and headers is None and id is None:
+            return Packed(raw, len(raw), codec)
+        extra = _encode((key, headers, id))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidMessage(
             f"cannot encode {type(data).__name__}: {error}; give bytes, str, what JSON can hold, or a codec="
         ) from error
+    return Packed(raw, len(raw) + len(extra), codec, extra, key, id)
 
 
 def encode(producer: str, seq: int, published_at: float, messages: list[Packed]) -> bytes:
     """The bytes of a queue entry; all messages are of one codec."""
-    raws = [msgspec.Raw(message.raw) for message in messages]
-    body = _encode((producer, seq, published_at, raws, messages[0].codec))
+    data = [msgspec.Raw(message.raw) for message in messages]
+    parts: list[Any] = [producer, seq, published_at, data, messages[0].codec]
+    if any(message.extra is not None for message in messages):
+        parts.append([None if message.extra is None else msgspec.Raw(message.extra) for message in messages])
+    body = _encode(parts)
     return _HEADER.pack(MAGIC, VERSION, crc32(body), len(body)) + body
 
 
@@ -92,6 +110,8 @@ def decode(raw: bytes) -> Frame:
         frame = _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CannotDecode(f"malformed frame: {error}", raw=raw) from error
-    if not frame.messages:
+    if not frame.data:
         raise CannotDecode("malformed frame: no messages", raw=raw)
+    if frame.extras is not None and len(frame.extras) != len(frame.data):
+        raise CannotDecode(f"malformed frame: {len(frame.extras)} extras for {len(frame.data)} messages", raw=raw)
     return frame

@@ -1,7 +1,7 @@
 """A message as a subscriber gets it, and the queue entry that it came in.
 
-A frame is decoded straight into messages, so a message is the wire's array with two fields of our own behind it: the
-entry that is being handed over, and the place in it. What all messages of an entry share is kept there, once.
+A message is its data, the entry that is being handed over, and the place in it: what the entry knows of its messages is
+kept there, once, so that a message costs next to nothing.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from typing import Any
 import msgspec
 
 from zkms.errors import AlreadyAcked
+from zkms.frame import Extra, Frame
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+NOTHING = Extra()
 
 
 class Handover:
     """A queue entry in a subscriber's hands; `done` is called once, when all of its messages are done with."""
 
-    __slots__ = ("_acked", "_done", "_finished", "_lock", "count", "producer", "published_at", "seq", "topic")
+    __slots__ = ("_acked", "_done", "_finished", "_lock", "count", "extras", "producer", "published_at", "seq", "topic")
 
-    def __init__(
-        self, topic: str, producer: str, seq: int, published_at: float, count: int, done: Callable[[], None]
-    ) -> None:
+    def __init__(self, topic: str, frame: Frame, done: Callable[[], None]) -> None:
         self.topic = topic
-        self.producer = producer
-        self.seq = seq
-        self.published_at = published_at
-        self.count = count
+        self.producer = frame.producer
+        self.seq = frame.seq
+        self.published_at = frame.published_at
+        self.count = len(frame.data)
+        self.extras = frame.extras
         self._done = done
         self._acked: set[int] = set()
         self._finished = False
@@ -73,16 +74,12 @@ class Handover:
         self._done()
 
 
-class Message(msgspec.Struct, array_like=True, gc=False, eq=False):
+class Message(msgspec.Struct, gc=False, eq=False):
     """One message: what was published, by whom and when. For reading only."""
 
     data: Any
-    key: str | None = None
-    given_headers: dict[str, str] | None = None
-    given_id: str | None = None
-    entry: Any = None
-    index: Any = 0
-    """Ours, not the wire's; of any type, so that what a newer writer sends in their place does no harm."""
+    entry: Any
+    index: int
 
     @property
     def topic(self) -> str:
@@ -90,14 +87,21 @@ class Message(msgspec.Struct, array_like=True, gc=False, eq=False):
         return self._entry.topic
 
     @property
+    def key(self) -> str | None:
+        """What it is about, as the publisher gave it."""
+        return self._extra.key
+
+    @property
     def headers(self) -> Mapping[str, str]:
         """What the publisher gave along."""
-        return NO_HEADERS if self.given_headers is None else self.given_headers
+        headers = self._extra.headers
+        return NO_HEADERS if headers is None else headers
 
     @property
     def id(self) -> str:
         """The id that the publisher gave, or producer:seq, which no other message has."""
-        return self.given_id if self.given_id is not None else f"{self.producer}:{self.seq}"
+        given = self._extra.id
+        return given if given is not None else f"{self.producer}:{self.seq}"
 
     @property
     def producer(self) -> str:
@@ -107,7 +111,7 @@ class Message(msgspec.Struct, array_like=True, gc=False, eq=False):
     @property
     def seq(self) -> int:
         """Number of the message among all of its producer's, ascending."""
-        return self._entry.seq + int(self.index)
+        return self._entry.seq + self.index
 
     @property
     def published_at(self) -> float:
@@ -118,6 +122,11 @@ class Message(msgspec.Struct, array_like=True, gc=False, eq=False):
     def attempts(self) -> int:
         """How often it was delivered, this time included; a live message is delivered once."""
         return 1
+
+    @property
+    def _extra(self) -> Extra:
+        extras = self._entry.extras
+        return NOTHING if extras is None else extras[self.index] or NOTHING
 
     @property
     def _entry(self) -> Handover:

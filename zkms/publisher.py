@@ -125,7 +125,7 @@ class Publisher:
         `without` is a subscription that shall not get it. `drop`: nobody there is fine.
         """
         outgoing = Outgoing(topic, packed, without=without, drop=drop, deadline=deadline)
-        need = Room(len(packed), sum(len(message.raw) for message in packed))
+        need = Room(len(packed), sum(message.size for message in packed))
         while True:
             try:
                 snapshot = self._resolve(outgoing)

@@ -127,7 +127,7 @@ class TopicPublisher:
         Raises `Timeout` if there was no room for it in time; it is not sent then.
         """
         packed = self._pack(data, key, headers, id)
-        size = len(packed.raw)
+        size = packed.size
         with self._changed:
             if not self._roomy(size):
                 self._await_room(size)

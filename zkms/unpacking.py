@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count, repeat
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,10 +23,10 @@ class Undecodable(msgspec.Struct, frozen=True):
 
 
 class Unpacked(NamedTuple):
-    """An entry, and what is in it, in order."""
+    """An entry, and what is in it, in order: made while it is iterated over, once."""
 
     entry: Handover
-    items: list[Message] | list[Message | Undecodable]
+    items: Iterator[Message] | Iterator[Message | Undecodable]
 
 
 class Unpacker:
@@ -44,19 +45,12 @@ class Unpacker:
     def unpack(self, fetched: Fetched, done: Callable[[str], None]) -> Unpacked:
         """An entry's messages, or `CannotDecode` if it is no frame; `done` gets its path when all are done with."""
         frame = frames.decode(fetched.raw)
-        messages = frame.messages
         path = fetched.path
-        entry = Handover(
-            self._topic, frame.producer, frame.seq, frame.published_at, len(messages), lambda: done(path)
-        )  # fmt: skip
-        index = 0
-        for message in messages:
-            message.entry = entry
-            message.index = index
-            index += 1  # noqa: SIM113 - runs for every message, and enumerate() would make a tuple for each
+        entry = Handover(self._topic, frame, lambda: done(path))
+        messages = map(Message, frame.data, repeat(entry), count())
         if self._type is None and frame.codec is None:
             return Unpacked(entry, messages)
-        return Unpacked(entry, [self._convert(message, frame.codec, fetched) for message in messages])
+        return Unpacked(entry, (self._convert(message, frame.codec, fetched) for message in messages))
 
     def _convert(self, message: Message, codec: str | None, fetched: Fetched) -> Message | Undecodable:
         try:

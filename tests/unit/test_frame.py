@@ -45,7 +45,9 @@ def test_a_frame_comes_out_as_it_went_in(
     raw = frames.encode(producer, seq, at, [frames.pack(*message, codec) for message in given])
     frame = frames.decode(raw)
     assert (frame.producer, frame.seq, frame.published_at, frame.codec) == (producer, seq, at, codec)
-    assert [(m.data, m.key, m.given_headers, m.given_id) for m in frame.messages] == given
+    extras = frame.extras or [None] * len(frame.data)
+    whole = [extra or frames.Extra() for extra in extras]
+    assert [(data, e.key, e.headers, e.id) for data, e in zip(frame.data, whole, strict=True)] == given
 
 
 def test_a_frame_cut_off_at_any_byte_is_refused() -> None:
@@ -110,10 +112,22 @@ def test_garbage_is_refused_and_nothing_else_is_raised(garbage: bytes) -> None:
         (envelope(b"\xc0"), "malformed frame"),
         (envelope(msgspec.msgpack.encode(["p", 1, 0.0, []])), "no messages"),
         (envelope(msgspec.msgpack.encode(["p", 1])), "malformed frame"),
+        (envelope(msgspec.msgpack.encode(["p", 1, 0.0, [1, 2], None, [None]])), "1 extras for 2 messages"),
         (envelope(b"\x94\xa1\xff\x01\xcb" + b"\0" * 8 + b"\x91\x92\x00\xc4\x01a"), "malformed frame"),
         (envelope(b"\x95\xa1p\x01\xcb" + b"\0" * 8 + b"\x91\x92\x00\xc4\x01a" + b"\x91" * 99_999 + b"\1"), "malformed"),
     ],
-    ids=["empty", "other", "magic", "version", "nil", "no messages", "short", "not UTF-8", "nested too deeply"],
+    ids=[
+        "empty",
+        "other",
+        "magic",
+        "version",
+        "nil",
+        "no messages",
+        "short",
+        "extras",
+        "not UTF-8",
+        "nested too deeply",
+    ],
 )
 def test_the_reason_is_said_in_plain_words(raw: bytes, reason: str) -> None:
     """So that whoever finds it set aside knows what it was."""
@@ -123,17 +137,19 @@ def test_the_reason_is_said_in_plain_words(raw: bytes, reason: str) -> None:
 
 def test_a_reader_ignores_what_a_newer_writer_adds() -> None:
     """Arrays may grow at their end, of the frame and of each message."""
-    body = msgspec.msgpack.encode(["p", 7, 2.0, [[b"x", "k", None, None, "new", "new", 5]], None, {"also": "new"}])
+    body = msgspec.msgpack.encode(["p", 7, 2.0, [b"x"], None, [["k", None, None, "new", "new", 5]], {"also": "new"}])
     frame = frames.decode(envelope(body))
     assert (frame.producer, frame.seq, frame.published_at, frame.codec) == ("p", 7, 2.0, None)
-    assert [(m.data, m.key) for m in frame.messages] == [(b"x", "k")]
+    assert frame.data == [b"x"]
+    assert frame.extras == [frames.Extra("k")]
 
 
 def test_a_reader_fills_what_an_older_writer_leaves_out() -> None:
     """Data are enough."""
-    body = msgspec.msgpack.encode(["p", 7, 2.0, [["x"]]])
-    (message,) = frames.decode(envelope(body)).messages
-    assert (message.data, message.key, message.headers, message.given_id) == ("x", None, {}, None)
+    frame = frames.decode(envelope(msgspec.msgpack.encode(["p", 7, 2.0, ["x"]])))
+    assert (frame.data, frame.codec, frame.extras) == (["x"], None, None)
+    frame = frames.decode(envelope(msgspec.msgpack.encode(["p", 7, 2.0, ["x"], None, [["k"]]])))
+    assert frame.extras == [frames.Extra("k")]
 
 
 @given(messages)
@@ -141,4 +157,4 @@ def test_sizes_add_up(given: list[Given]) -> None:
     """A packed message's length tells how much it adds, so that frames are cut before they are too large."""
     packed = [frames.pack(*message) for message in given]
     raw = frames.encode("producer", 2**40, 1.0, packed)
-    assert len(raw) <= HEADER_SIZE + 64 + sum(len(message.raw) for message in packed)
+    assert len(raw) <= HEADER_SIZE + 64 + sum(message.size + 1 for message in packed)

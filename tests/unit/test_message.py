@@ -32,7 +32,7 @@ def unpack(done: Done, packed: list[frames.Packed], type: object = None) -> Unpa
 
 def messages(done: Done, *data: object) -> list[Message]:
     """Such messages, with keys."""
-    items = unpack(done, [frames.pack(value, f"k{value}") for value in data]).items
+    items = list(unpack(done, [frames.pack(value, f"k{value}") for value in data]).items)
     assert all(isinstance(item, Message) for item in items)
     return [item for item in items if isinstance(item, Message)]
 

@@ -46,7 +46,7 @@ class Bulk:
     def add(self, packed: Packed) -> bool:
         """Take a message; False if those before it have to be sent first."""
         largest, most = self._budget
-        size = self._size + len(packed.raw)
+        size = self._size + packed.size
         if (size > largest and self._frame) or len(self._frame) >= most:
             return False
         self._frame.append(packed)

@@ -50,7 +50,7 @@ class Batch:
 
     def take(self, waiting: Waiting) -> bool:
         """Add a message, unless there is no room; one that is larger than all of it goes alone."""
-        size = len(waiting.packed.raw)
+        size = waiting.packed.size
         if self.waiting and (len(self.waiting) >= MAX_MESSAGES or self._size + size > MAX_BYTES):
             return False
         self.waiting.append(waiting)

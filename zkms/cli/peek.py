@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any
 
 import click
@@ -13,7 +14,6 @@ from zkms.cli.failure import Failure
 from zkms.cli.options import Settings, settings
 from zkms.cli.output import clock, data_json, data_text, plural, print_json, print_table
 from zkms.errors import CannotDecode, NodeMissing
-from zkms.message import Message
 from zkms.names import check_name, check_topic
 from zkms.tree import Entry, GapRecord, decode, parse_entry
 
@@ -106,15 +106,16 @@ def _describe(entry: Entry, raw: bytes) -> dict[str, Any]:
         "producer": frame.producer,
         "seq": frame.seq,
         "published_at": frame.published_at,
-        "messages": [_message(message, frame.codec) for message in frame.messages],
+        "messages": list(map(_message, frame.data, frame.extras or repeat(None), repeat(frame.codec))),
     }
 
 
-def _message(message: Message, codec: str | None) -> dict[str, Any]:
-    common = {"key": message.key, "headers": dict(message.headers), "id": message.given_id}
+def _message(data: Any, extra: frames.Extra | None, codec: str | None) -> dict[str, Any]:
+    extra = extra or frames.Extra()
+    common = {"key": extra.key, "headers": extra.headers or {}, "id": extra.id}
     if codec is None:
-        return common | data_json(message.data)
-    return common | {"unreadable": f"encoded with codec {codec!r}", "data_base64": message.data}
+        return common | data_json(data)
+    return common | {"unreadable": f"encoded with codec {codec!r}", "data_base64": data}
 
 
 def _row(entry: dict[str, Any]) -> tuple[Any, ...]:
