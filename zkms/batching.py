@@ -1,13 +1,16 @@
 """Many threads that publish at once share transactions.
 
-A publish on an idle bus goes out at once. While a few transactions are under way, what comes to the same topic is
+A publish on an idle bus goes out at once. While two transactions are under way, what comes to the same topic is
 gathered; the thread that began the batch sends it as soon as one of them has been answered, and the others wait for the
-same answer. So the busier the bus, the more messages a transaction carries, and nobody ever waits for a clock.
+same answer. Those who shared a transaction are answered together and come back together: the next batch waits for as
+many, but never longer than a quarter of what that transaction took. So the busier the bus, the more messages a
+transaction carries.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import Future
 
 from zkms.errors import ConnectionLost, ZkmsError
@@ -15,11 +18,13 @@ from zkms.frame import Packed
 from zkms.publisher import Publisher
 from zkms.receipt import Receipt
 
-UNDER_WAY = 4
+UNDER_WAY = 2
 """Transactions under way before publishes are gathered."""
 MAX_MESSAGES = 256
 MAX_BYTES = 64 * 1024
 """What a batch carries at the most; a message that is larger goes alone."""
+LONGEST_WAIT = 0.05
+"""Seconds to wait for company at the very most."""
 
 _Key = tuple[str, str | None, bool, str | None]
 
@@ -50,7 +55,11 @@ class Batching:
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
         self._open: dict[_Key, Batch] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        self._crowd = 1
+        """How many shared the transaction that was answered last."""
+        self._took = 0.0
+        """Seconds that it took."""
 
     def send(
         self, topic: str, packed: Packed, *, most: int, without: str | None, drop: bool, deadline: float
@@ -62,24 +71,38 @@ class Batching:
         with self._lock:
             batch = self._open.get(key)
             if batch is not None and (place := batch.take(packed, most, deadline)) is not None:
+                if len(batch.packed) >= self._crowd:
+                    self._lock.notify_all()
                 return batch.future, place
-            if batch is None and self._publisher.under_way < UNDER_WAY:
-                mine = None
-            else:
-                mine = self._open[key] = Batch(packed, deadline)
-        if mine is None:
-            return self._publisher.send(topic, [packed], without=without, drop=drop, deadline=deadline), 0
+            mine = Batch(packed, deadline)
+            if batch is not None or self._crowd > 1 or self._publisher.under_way >= UNDER_WAY:
+                self._open[key] = mine
         try:
-            self._publisher.wait_until_under_way(UNDER_WAY - 1, deadline)
+            if self._open.get(key) is mine:
+                self._gather(mine, min(most, MAX_MESSAGES))
+                self._publisher.wait_until_under_way(UNDER_WAY - 1, deadline)
             self._shut(key, mine)
+            began = time.monotonic()
             sent = self._publisher.send(topic, mine.packed, without=without, drop=drop, deadline=mine.deadline)
         except BaseException as error:
             self._shut(key, mine)
             unsent = ConnectionLost(f"not sent: {error!r}", outcome_unknown=False)
             mine.future.set_exception(error if isinstance(error, ZkmsError) else unsent)
             raise
-        sent.add_done_callback(lambda answer: _pass_on(answer, mine.future))
+        sent.add_done_callback(lambda answer: self._answered(answer, mine, began))
         return mine.future, 0
+
+    def _gather(self, batch: Batch, most: int) -> None:
+        """Wait for those who shared the last transaction, as long as that is worth it."""
+        patience = min(self._took / 4, LONGEST_WAIT)
+        with self._lock:
+            if patience > 0:
+                self._lock.wait_for(lambda: len(batch.packed) >= min(self._crowd, most), patience)
+
+    def _answered(self, answer: Future[Receipt], batch: Batch, began: float) -> None:
+        with self._lock:
+            self._crowd, self._took = len(batch.packed), time.monotonic() - began
+        _pass_on(answer, batch.future)
 
     def _shut(self, key: _Key, batch: Batch) -> None:
         """From here on nobody joins."""

@@ -22,7 +22,7 @@ from zkms.tree import Tree, parse_entry
 log = logging.getLogger("zkms.bodies")
 SWEEP_BYTES = 4 * 1024 * 1024
 """Look for bodies to free after so much has been stored."""
-MAX_BYTES = 128 * 1024 * 1024
+MAX_BYTES = 256 * 1024 * 1024
 """Past this, publishing waits until something could be freed: ZooKeeper keeps all of it in memory."""
 BATCH = 500
 

@@ -45,7 +45,7 @@ from zkms.stream import TopicPublisher
 from zkms.subscription import AckMode, Handler, OnError, OnGap, Subscription
 from zkms.trail.recorder import Recorder
 from zkms.trail.settings import Trail
-from zkms.tree import Tree
+from zkms.tree import DEFAULT_BYTES, MOST_BYTES, Tree
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -381,6 +381,7 @@ class Bus:
         type: Any = None,
         codec: Codec | None = None,
         limit: int = DEFAULT_LIMIT,
+        max_bytes: int = DEFAULT_BYTES,
         prefetch: int = 10_000,
         on_gap: OnGap | None = None,
         on_error: OnError | None = None,
@@ -389,7 +390,8 @@ class Bus:
 
         With `handler`, it is called for each message on a thread of the subscription's own; without, use get(), fetch()
         or iterate. `type` decodes into and validates against a type (msgspec Struct, dataclass, ...). `on_gap(gap)` is
-        called where messages may have been missed: the session expired, or more than `limit` were waiting.
+        called where messages may have been missed: the session expired, or more than `limit` messages (`max_bytes`
+        bytes, 50,000 entries) were waiting.
         `on_error(error, message)` hears of handlers that raised and of what could not be decoded (`message` is None
         then). `ack="manual"` leaves the acknowledgement to message.ack().
         """
@@ -400,9 +402,11 @@ class Bus:
                 raise InvalidArgument(f"{what} must be callable, not {callback!r:.60}")
         if ack not in ("auto", "manual"):
             raise InvalidArgument(f"ack is 'auto' or 'manual', not {ack!r}")
-        for what, value in (("limit", limit), ("prefetch", prefetch)):
+        for what, value in (("limit", limit), ("max_bytes", max_bytes), ("prefetch", prefetch)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InvalidArgument(f"{what} must be a whole number of at least 1, not {value!r}")
+        if max_bytes > MOST_BYTES:
+            raise InvalidArgument(f"max_bytes must be at most {MOST_BYTES:,}, not {max_bytes:,}")
         if topic in self._subscriptions:
             raise AlreadySubscribed(topic)
         subscription = Subscription(
@@ -411,6 +415,7 @@ class Bus:
             handler,
             id=self.registrar.new_id(),
             limit=limit,
+            max_bytes=max_bytes,
             prefetch=prefetch,
             ack=ack,
             type=type,

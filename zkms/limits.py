@@ -25,8 +25,10 @@ from zkms.tree import GapRecord, Tree, encode, entry_prefix, parse_entry
 log = logging.getLogger("zkms.limits")
 MAX_PER_FRAME = 4096
 """Messages in one entry at the most: lets a count of entries stand in for a count of messages."""
-MAX_QUEUE_BYTES = 64 * 1024 * 1024
-"""Bytes that may wait in one queue; half of what a producer may keep in bodies, so that one slow queue stops nobody."""
+
+
+MAX_ENTRIES = 50_000
+"""Entries in one queue, however small: a listing of more would be a reply of many megabytes."""
 
 
 class Room(NamedTuple):
@@ -34,18 +36,22 @@ class Room(NamedTuple):
 
     messages: int = 0
     size: int = 0
+    entries: int = 1
 
     def holds(self, need: Room) -> bool:
         """Whether there is room for it."""
-        return self.messages >= need.messages and self.size >= need.size
+        return self.messages >= need.messages and self.size >= need.size and self.entries >= need.entries
 
     def less(self, used: Room) -> Room:
         """What is left."""
-        return Room(self.messages - used.messages, self.size - used.size)
+        return Room(self.messages - used.messages, self.size - used.size, self.entries - used.entries)
 
     def budget(self, need: Room) -> Room:
         """What a publisher that has seen this much room may use before it looks again."""
-        return Room(max(need.messages, self.messages // 4), max(need.size, self.size // 4))
+        return Room(*(max(needed, free // 4) for needed, free in zip(need, self, strict=True)))
+
+
+NONE = Room(0, 0, 0)
 
 
 class Limits:
@@ -67,7 +73,7 @@ class Limits:
             names = {member.subscription for member in members}
             for name in budgets.keys() - names:
                 del budgets[name]
-            short = [member for member in members if not budgets.get(member.subscription, Room()).holds(need)]
+            short = [member for member in members if not budgets.get(member.subscription, NONE).holds(need)]
             if not short:
                 for name in names:
                     budgets[name] = budgets[name].less(need)
@@ -80,16 +86,14 @@ class Limits:
         room = self._room(topic, short, deadline)
         overfull = [member for member in short if not room[member.subscription].holds(need)]
         for member in overfull:
-            many = room[member.subscription].messages < need.messages
-            what = f"{member.registration.limit} messages" if many else f"{MAX_QUEUE_BYTES:,} bytes"
-            self._flag(topic, member.subscription, what, deadline)
+            self._flag(topic, member.subscription, _excess(member, room[member.subscription], need), deadline)
         with self._lock:
             budgets = self._budgets.setdefault(topic, {})
             for name, free in room.items():
-                budgets[name] = free.budget(need) if free.holds(need) else Room()
+                budgets[name] = free.budget(need) if free.holds(need) else NONE
             if not overfull:
                 for member in members:
-                    budgets[member.subscription] = budgets.get(member.subscription, Room()).less(need)
+                    budgets[member.subscription] = budgets.get(member.subscription, NONE).less(need)
         return not overfull
 
     def _room(self, topic: str, members: list[Member], deadline: float | None) -> dict[str, Room]:
@@ -100,12 +104,13 @@ class Limits:
         for member, reply in stats.items():
             again = partial(self._session.exists_async, queues[member])
             stat = self._session.answer(reply, again, deadline=deadline)
-            whole = Room(member.registration.limit, MAX_QUEUE_BYTES)
+            whole = Room(member.registration.limit, member.registration.max_bytes, MAX_ENTRIES)
             if stat is None:  # a queue that is missing is found out by sending, and cannot be flagged
-                room[member.subscription] = Room(max(whole.messages, MAX_PER_FRAME), whole.size)
+                room[member.subscription] = Room(max(whole.messages, MAX_PER_FRAME), whole.size, whole.entries)
                 continue
-            used = Room(stat.numChildren * MAX_PER_FRAME, stat.numChildren * MAX_TRANSACTION)
-            if used.messages >= whole.messages // 2 or used.size >= whole.size // 2:
+            entries = stat.numChildren
+            used = Room(entries * MAX_PER_FRAME, entries * MAX_TRANSACTION, entries)
+            if entries < MAX_ENTRIES and (used.messages >= whole.messages // 2 or used.size >= whole.size // 2):
                 used = self._count(queues[member])
             room[member.subscription] = whole.less(used)
         return room
@@ -114,9 +119,9 @@ class Limits:
         try:
             names, _ = self._session.children(queue)
         except NodeMissing:
-            return Room()
+            return NONE
         entries = [parse_entry(name) for name in names]
-        return Room(sum(entry.messages for entry in entries), sum(entry.size for entry in entries))
+        return Room(sum(entry.messages for entry in entries), sum(entry.size for entry in entries), len(entries))
 
     def _flag(self, topic: str, name: str, what: str, deadline: float | None) -> None:
         gap = encode(GapRecord(f"more than {what} were waiting", full=True))
@@ -140,3 +145,11 @@ class Limits:
             if not error.outcome_unknown:
                 raise
             log.info("flagging %s of %s again, the answer was lost", topic, name)  # if it is still over its limit
+
+
+def _excess(member: Member, room: Room, need: Room) -> str:
+    if room.messages < need.messages:
+        return f"{member.registration.limit} messages"
+    if room.size < need.size:
+        return f"{member.registration.max_bytes:,} bytes"
+    return f"{MAX_ENTRIES:,} entries"

@@ -46,6 +46,7 @@ class Registrable(Protocol):
     topic: str
     id: str
     limit: int
+    max_bytes: int
 
     def moved(self, id: str) -> None:
         """Its queue is a new one from now on, with this subscription id."""
@@ -181,7 +182,7 @@ class Registrar:
             former = path if own == subscription.id else self._tree.registration(topic, subscription.id)
             if self._session.exists(former) is not None:  # of our former session, or of the queue that vanished
                 operations.append(Delete(former))
-            registration = Registration(self._client_id, subscription.limit)
+            registration = Registration(self._client_id, subscription.limit, max_bytes=subscription.max_bytes)
             operations.append(Create(path, encode(registration), ephemeral=True))
             if gap is not None:
                 data = encode(GapRecord(gap))

@@ -58,6 +58,7 @@ class Subscription:
         *,
         id: str,
         limit: int,
+        max_bytes: int,
         prefetch: int,
         ack: AckMode,
         type: Any,
@@ -68,6 +69,7 @@ class Subscription:
         self.topic = topic
         self.id = id
         self.limit = limit
+        self.max_bytes = max_bytes
         self.created = True
         """Whether subscribe() made it; a durable one may have been there before."""
         self.seen = ("", 0)

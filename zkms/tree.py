@@ -28,6 +28,10 @@ from typing import Annotated, NamedTuple, TypeVar
 import msgspec
 
 LAYOUT = 1
+DEFAULT_BYTES = 64 * 1024 * 1024
+MOST_BYTES = 192 * 1024 * 1024
+"""Bytes that may wait in one queue, and the most that a subscription can ask for: less than a producer may keep in
+bodies, so that one slow queue stops nobody."""
 FULL_MARK = "!"
 _ENTRY = re.compile(r"([fg])\.(\d{1,9})\.(\d{1,9})\.(\d{10})", re.ASCII)
 _CARRIER = re.compile(r"m\.(\d{1,9})\.(\d{1,9})\.([A-Za-z0-9_-]{1,1000})\.(\d{10})", re.ASCII)
@@ -184,7 +188,10 @@ class Registration(msgspec.Struct, frozen=True, tag_field="zkms", tag="registrat
 
     client: str
     limit: Annotated[int, msgspec.Meta(ge=1)]
+    """Messages that may wait in its queue."""
     kind: str = "live"
+    max_bytes: Annotated[int, msgspec.Meta(ge=1)] = DEFAULT_BYTES
+    """Bytes that may."""
 
 
 class QueueState(msgspec.Struct, frozen=True, tag_field="zkms", tag="queue", omit_defaults=True):

@@ -9,7 +9,7 @@ from kazoo.client import KazooClient
 
 from zkms import Bus, StoreError
 from zkms.bodies import Bodies
-from zkms.tree import Tree, parse_entry
+from zkms.tree import MOST_BYTES, Tree, parse_entry
 
 from .conftest import Connect, Eventually
 from .listener import Listener
@@ -21,18 +21,19 @@ QUEUE_BYTES = 300_000
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The proportions of the real bounds, and less to send."""
-    monkeypatch.setattr("zkms.limits.MAX_QUEUE_BYTES", QUEUE_BYTES)
     monkeypatch.setattr("zkms.limits.MAX_TRANSACTION", 21_000)
     monkeypatch.setattr("zkms.bodies.MAX_BYTES", 2 * QUEUE_BYTES)
     monkeypatch.setattr("zkms.bodies.SWEEP_BYTES", 50_000)
 
 
-def check_a_hanging_subscriber_stops_nobody(bus: Bus, connect: Connect, eventually: Eventually) -> None:
+def check_a_hanging_subscriber_stops_nobody(
+    bus: Bus, connect: Connect, eventually: Eventually, max_bytes: int = QUEUE_BYTES
+) -> None:
     """Fail if a publisher waits, or another subscriber misses something, because one does not read."""
     hung, quick = Listener(), Listener()
     hung.go.clear()
-    hung.subscribe(connect(), "users")
-    quick.subscribe(connect(), "users")
+    hung.subscribe(connect(), "users", max_bytes=max_bytes)
+    quick.subscribe(connect(), "users", max_bytes=max_bytes)
     try:
         for number in range(60):
             bus.publish("users", LARGE, headers={"n": str(number)}, timeout=3)
@@ -54,13 +55,10 @@ def test_a_hanging_subscriber_stops_nobody(bus: Bus, connect: Connect, eventuall
     check_a_hanging_subscriber_stops_nobody(bus, connect, eventually)
 
 
-def test_without_the_bound_in_bytes_it_would(
-    bus: Bus, connect: Connect, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_bound_in_bytes_it_would(bus: Bus, connect: Connect, eventually: Eventually) -> None:
     """Breaking it on purpose: the publisher runs into its own budget for bodies and waits."""
-    monkeypatch.setattr("zkms.limits.MAX_QUEUE_BYTES", 10**12)
     with pytest.raises(StoreError):
-        check_a_hanging_subscriber_stops_nobody(bus, connect, eventually)
+        check_a_hanging_subscriber_stops_nobody(bus, connect, eventually, max_bytes=MOST_BYTES)
 
 
 def test_copies_are_bounded_in_bytes_as_bodies_are(
@@ -69,7 +67,7 @@ def test_copies_are_bounded_in_bytes_as_bodies_are(
     """With one subscriber the messages are in its queue themselves."""
     listener = Listener()
     listener.go.clear()
-    sub = listener.subscribe(connect(), "users")
+    sub = listener.subscribe(connect(), "users", max_bytes=QUEUE_BYTES)
     for _ in range(30):
         bus.publish("users", LARGE)
     names = raw.get_children(tree.queue(sub.id, "users"))

@@ -28,6 +28,7 @@ from zkms.errors import AlreadySubscribed, Closed, InvalidArgument, ZkmsError
 from zkms.names import check_topic
 from zkms.subscription import AckMode, Handler, OnError, OnGap
 from zkms.trail.settings import Trail
+from zkms.tree import DEFAULT_BYTES
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -319,6 +320,7 @@ class Bus:
         type: Any = None,
         codec: Codec | None = None,
         limit: int = DEFAULT_LIMIT,
+        max_bytes: int = DEFAULT_BYTES,
         prefetch: int = 10_000,
         on_gap: OnGap | None = None,
         on_error: OnError | None = None,
@@ -341,6 +343,7 @@ class Bus:
             type=type,
             codec=codec,
             limit=limit,
+            max_bytes=max_bytes,
             prefetch=prefetch,
             on_gap=stream.on_gap,
             on_error=stream.on_error,

@@ -14,6 +14,7 @@ from zkms.bench.orders import Place
 from zkms.bench.tally import Tally
 from zkms.cli.connection import read_auth, read_tls
 from zkms.errors import Timeout
+from zkms.tree import MOST_BYTES
 
 log = logging.getLogger("zkms.bench")
 NO_LIMIT = 100_000_000
@@ -86,7 +87,9 @@ class Subscribers:
         for tally in tallies:
             bus = connect(place, session_timeout)
             self._buses.append(bus)
-            sub = bus.subscribe(place.topic, tally.take_message, limit=NO_LIMIT, on_gap=_gap, on_error=_error)
+            sub = bus.subscribe(
+                place.topic, tally.take_message, limit=NO_LIMIT, max_bytes=MOST_BYTES, on_gap=_gap, on_error=_error
+            )
             self.names.append(sub.id)
 
     def settle(self, timeout: float) -> None:

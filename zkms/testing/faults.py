@@ -37,6 +37,8 @@ class Faults:
         self.black_hole = False
         self.refuse = False
         self.delay = 0.0
+        self.unknown: set[str] = set()
+        """Operations that the server shall not know."""
         self._lock = threading.Lock()
         self._cuts: list[Cut] = []
         self._requests: Counter[str] = Counter()
@@ -49,15 +51,20 @@ class Faults:
 
     def cut(self, n: int, op: str | None, *, reply: bool) -> Cut:
         """Plan a cut at the n-th request from now of an operation, or of any."""
-        known = {*wire.OPERATIONS.values(), wire.CONNECT}
-        if op is not None and op not in known:
-            raise InvalidArgument(f"{op!r} is no operation of ZooKeeper: choose from {', '.join(sorted(known))}")
+        if op is not None:
+            self.check(op)
         if n < 1:
             raise InvalidArgument(f"requests are counted from 1, not {n}")
         cut = Cut(op, n, reply)
         with self._lock:
             self._cuts.append(cut)
         return cut
+
+    def check(self, op: str) -> None:
+        """`InvalidArgument` if ZooKeeper has no such operation."""
+        known = {*wire.OPERATIONS.values(), wire.CONNECT}
+        if op not in known:
+            raise InvalidArgument(f"{op!r} is no operation of ZooKeeper: choose from {', '.join(sorted(known))}")
 
     def take(self, operation: str) -> Cut | None:
         """Count a request, and return the cut that it sets off; of several that wait for the same one, the oldest."""
@@ -73,4 +80,5 @@ class Faults:
         """Undo every fault and forget the cuts that still wait."""
         with self._lock:
             self._cuts.clear()
+        self.unknown.clear()
         self.black_hole, self.refuse, self.delay = False, False, 0.0

@@ -76,7 +76,7 @@ class Link:
                     break
                 if cut is not None:
                     self._doomed[xid] = cut
-                self._pass_on(frame, queue)
+                self._pass_on(wire.unknown(frame) if operation in self._faults.unknown else frame, queue)
         finally:
             self._end(queue)
 

@@ -98,6 +98,11 @@ class Proxy:
         """Undo `refuse()`."""
         self._faults.refuse = False
 
+    def age(self, op: str) -> None:
+        """Make the server one that does not know an operation, as one from before it was invented."""
+        self._faults.check(op)
+        self._faults.unknown.add(op)
+
     def drop(self) -> None:
         """Close all connections that are open now."""
         self._run(self._close_links(damaged_only=False))

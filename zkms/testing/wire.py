@@ -44,6 +44,7 @@ OPERATIONS = {
 
 _LENGTH = struct.Struct(">i")
 _REQUEST = struct.Struct(">ii")
+_NO_OPERATION = 999
 _LONGEST = 64 * 1024 * 1024
 
 
@@ -71,6 +72,11 @@ def request(frame: bytes) -> tuple[int, str]:
         return 0, "unknown"
     xid, operation = _REQUEST.unpack_from(frame, _LENGTH.size)
     return xid, OPERATIONS.get(operation, str(operation))
+
+
+def unknown(frame: bytes) -> bytes:
+    """The same request for an operation that no ZooKeeper knows."""
+    return frame[:8] + _LENGTH.pack(_NO_OPERATION) + frame[12:]
 
 
 def reply_xid(frame: bytes) -> int | None:
