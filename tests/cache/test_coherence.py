@@ -145,8 +145,8 @@ def test_without_trust_a_node_that_is_cut_off_would_serve_an_old_value(
     """Breaking it on purpose: a cache that believes for ever what was proved once."""
     prove = zkms.cache.pulse.Pulse._prove
 
-    def for_ever(self: Any, sent: float) -> None:
-        prove(self, sent + 1e6)
+    def for_ever(self: Any, sent: float, generation: int) -> None:
+        prove(self, sent + 1e6, generation)
 
     monkeypatch.setattr("zkms.cache.pulse.Pulse._prove", for_ever)
     _, served = cut_off_for_longer_than_its_session(node, proxy, eventually)

@@ -32,6 +32,7 @@ SHOWN = {
         "acked: quick, slow - pending: nobody",
         "acked: quick - gone: slow",
     ],
+    "stale_reads": ["without invalidation: ", "with invalidation: 0 stale reads of "],
     "typed_messages": ["typed: Renamed(user=42, name='Ada')", "not a Renamed"],
     "gaps": ["error: no such key", "gap: more than 10 messages were waiting", "cache: {}", "goes on: 1 acked"],
 }

@@ -6,8 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
+from cache.checker import Run
 
 import zkms
 from faults.conftest import Connect, Listener
@@ -196,6 +198,16 @@ def test_clients_of_a_follower_that_stops_answering_move_on_within_their_session
     check(listener, 1)
     assert time.monotonic() - began < 2 * SESSION
     assert node_of(subscriber, zookeeper_ensemble) != follower
+
+
+def test_caches_serve_nothing_old_when_the_leader_is_killed(
+    zookeeper_ensemble: Server, zookeeper_root: str, tmp_path: Path
+) -> None:
+    """Four processes read and write a shared database through caches meanwhile; every read is checked."""
+    run = Run(seconds=6, session_timeout=6.0, kill_leader=True).on(zookeeper_ensemble, zookeeper_root, tmp_path)
+    assert run.findings.broken == []
+    assert run.findings.stale == []
+    assert run.findings.finished > 0
 
 
 @pytest.mark.containers

@@ -75,11 +75,6 @@ class Pulse:
         with self._store.lock:
             self._store.until = NEVER
 
-    def join(self, timeout: float) -> None:
-        """Wait for the thread's end."""
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(timeout)
-
     def session_changed(self) -> None:
         """On kazoo's thread. A new session means that the old one was lost: nothing is served before the flush."""
         if self._bus.session.generation != self._generation:
@@ -115,7 +110,7 @@ class Pulse:
         bus, subscription = self._bus, self._subscription
         if bus.session.state is not State.CONNECTED:
             return f"the session is {bus.session.state.value}"
-        sent = clock()
+        generation, sent = bus.session.generation, clock()
         own = subscription.id
         queue = bus.tree.queue(own, subscription.topic)
         # Answers come in the order of sending: what the second one shows is no older than the first.
@@ -136,7 +131,7 @@ class Pulse:
             return self._missing(own, "the queue is gone")
         if not self._applied(queue, stat, sent):
             return "invalidations wait to be applied"
-        self._prove(sent)
+        self._prove(sent, generation)
         return None
 
     def _missing(self, own: str, reason: str) -> str:
@@ -173,9 +168,11 @@ class Pulse:
             pause = min(0.05, pause * 2)
         return False
 
-    def _prove(self, sent: float) -> None:
+    def _prove(self, sent: float, generation: int) -> None:
         bound = min(self._max_staleness, self._bus.session.timeout * SHARE)
         self._lost = False
         with self._store.lock:
             if not self._closed:
                 self._store.until = max(self._store.until, sent + bound)
+        if self._bus.session.generation != generation:
+            self._store.until = NEVER  # session_changed() may have come just before, and we have undone it
