@@ -71,7 +71,7 @@ class Cache:
         `maxsize` values are kept, each for `ttl` seconds (None: no limit). `negative=True` keeps a loader's None too.
         `loader(key)` is for `cache[key]` and for get() without one. A call that waits for another's load does so for
         `load_timeout` seconds. `on_event(event)` hears of flushes and of trust lost and regained. `mapping` keeps the
-        values in place of a mapping of the cache's own.
+        values in place of a mapping of the cache's own; what is in it is dropped.
         """
         for what, callback in (("loader", loader), ("on_event", on_event)):
             if callback is not None and not callable(callback):
@@ -84,6 +84,8 @@ class Cache:
         """By name: what cached() has been put around, as references."""
         self._bus = bus
         self._loader = loader
+        if mapping is not None:
+            mapping.clear()  # loaded when nobody could have told us of changes
         self._store = Store(new_mapping(maxsize, ttl) if mapping is None else mapping, negative=negative)
         self._leases = Leases(name)
         self._node = Node(bus, name, self._store, self.settings.max_staleness, on_event)
@@ -99,9 +101,10 @@ class Cache:
     @classmethod
     def shared(cls, bus: Bus, name: str, **settings: Any) -> Cache:
         """The cache `name` of this bus, made if there is none; `InvalidArgument` if it has other settings."""
-        known = _open.get((id(bus), name))
-        if known is None or known.closed:
-            return cls(bus, name, **settings)
+        with _sharing:
+            known = _open.get((id(bus), name))
+            if known is None or known.closed:
+                return cls(bus, name, **settings)
         if other := known.settings.difference(given(settings).checked(bus.session.timeout)):
             raise InvalidArgument(f"this bus has a cache {name!r} already, with {other}")
         return known
@@ -353,7 +356,7 @@ class _Abandoned(Exception):
 
 
 _open: weakref.WeakValueDictionary[tuple[int, str], Cache] = weakref.WeakValueDictionary()
-_entering = threading.Lock()
+_entering, _sharing = threading.Lock(), threading.Lock()
 
 
 def _enter(cache: Cache) -> None:

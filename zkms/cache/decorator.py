@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 import weakref
 from collections.abc import Callable, Iterable
 from types import CodeType
@@ -46,15 +47,18 @@ class Cached:
         self._make_tags = tags if callable(tags) else None
         self._tag = tag
         self._tags = (tag,) if callable(tags) else (*check_tags(tags), tag)
+        self._counting = threading.Lock()
         self._loads = 0
         self._calls = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The kept result for these arguments, or the function's own."""
-        self._calls += 1
+        with self._counting:
+            self._calls += 1
 
         def load(_key: Key) -> Any:
-            self._loads += 1
+            with self._counting:
+                self._loads += 1
             return self._function(*args, **kwargs)
 
         return self._cache.get(self.cache_key(*args, **kwargs), load, tags=self.cache_tags(*args, **kwargs))
@@ -79,7 +83,8 @@ class Cached:
     def cache_info(self) -> CacheInfo:
         """How often a result was there, and how often it had to be computed."""
         size = self._cache._store.tagged(self._tag)
-        return CacheInfo(self._calls - self._loads, self._loads, self._cache.settings.maxsize, size)
+        with self._counting:
+            return CacheInfo(self._calls - self._loads, self._loads, self._cache.settings.maxsize, size)
 
     def cache_clear(self, wait: float | None = None) -> Outcome | None:
         """Drop all results of this function, on every node."""

@@ -92,5 +92,4 @@ def coherent(
     """
     if not isinstance(mapping, MutableMapping):
         raise InvalidArgument(f"coherent() takes a mutable mapping such as cachetools.TTLCache, not {mapping!r:.60}")
-    mapping.clear()
     return Coherent(Cache(bus, name, max_staleness=max_staleness, negative=True, on_event=on_event, mapping=mapping))
