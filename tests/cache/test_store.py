@@ -8,7 +8,7 @@ from typing import Any
 
 import cachetools
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zkms.cache import store as stores
@@ -164,6 +164,7 @@ def test_what_is_older_than_its_ttl_is_gone(monkeypatch: pytest.MonkeyPatch) -> 
     assert store.find(1) is MISSING
 
 
+@settings(max_examples=500)
 @given(st.lists(st.tuples(st.sampled_from("gsd"), st.integers(0, 7)), max_size=60))
 def test_recent_is_an_lru_cache(steps: list[tuple[str, int]]) -> None:
     """Whatever is read, set and deleted: the same content as cachetools' own."""

@@ -31,6 +31,7 @@ class Recent(cachetools.LRUCache[Key, Any]):
             self._catch_up()
         super().__setitem__(key, value)
         self.at_hand[key] = value
+        self.touched(key)  # or reads that came before would be taken for later ones
 
     def __delitem__(self, key: Key, *args: Any) -> None:
         super().__delitem__(key)
