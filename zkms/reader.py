@@ -26,6 +26,8 @@ log = logging.getLogger("zkms.reader")
 RETRY_AFTER = 0.5
 WINDOW = 32
 """Gets in flight for one queue at the most."""
+WORN_AT = 2_000_000_000
+"""Entries after which a queue is to be replaced: ZooKeeper's numbers end at 2,147,483,647."""
 
 
 class _Place:
@@ -50,6 +52,7 @@ class Reader:
         body: Callable[[str, int], str],
         miss: Callable[[str], Gap],
         lost: Callable[[], None],
+        worn: Callable[[], None],
     ) -> None:
         self.queue = queue
         self._session = session
@@ -57,6 +60,7 @@ class Reader:
         self._body = body
         self._gap = miss
         self._lost = lost
+        self._worn = worn
         self._created = 0
         """How many entries we know to have been created, ever."""
         self._known: set[str] = set()
@@ -172,6 +176,8 @@ class Reader:
 
     def _wake(self) -> None:
         self._woken = False
+        if self._created >= WORN_AT:
+            self._worn()
         self.advance()
 
     def _enlist(self, value: Any, error: ZkmsError | None) -> None:
@@ -197,6 +203,8 @@ class Reader:
         # A number that was not given yet is forged, and must not hide the entry that will get it.
         self._heard.extend(e._replace(foreign=True) if e.sequence >= created else e for e in new)
         self._known, self._created = set(names), created
+        if created >= WORN_AT:
+            self._worn()
         self.advance()
 
     # -- taking them ---------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from zkms.errors import (
     ConnectionLost,
     NodeExists,
     NodeMissing,
+    NotEmpty,
     TransactionFailed,
     ZkmsError,
 )
@@ -38,6 +39,11 @@ from zkms.version import __version__
 log = logging.getLogger("zkms.registrar")
 EXPIRED = "the session expired: messages published until it was renewed did not come here"
 REMOVED = "the queue was removed by somebody else"
+WORN_OUT = "the queue had no numbers left, and was never empty"
+LOOK_AGAIN = 0.5
+"""Seconds until what could not be done is tried again."""
+TOO_WORN = 100_000_000
+"""Numbers left of ZooKeeper's at which a queue is replaced whether it is empty or not."""
 
 
 class Registrable(Protocol):
@@ -67,6 +73,7 @@ class Registrar:
         self._lock = threading.RLock()
         self._subscriptions: list[Registrable] = []
         self._repairs: list[Registrable] = []
+        self._worn: list[Registrable] = []
         self._leaving: list[tuple[str, str]] = []
         """Topics and ids of subscriptions that were given up while ZooKeeper did not answer."""
         self._moving: dict[Registrable, str] = {}
@@ -151,6 +158,52 @@ class Registrar:
             self._repairs.append(subscription)
         self._wake.set()
 
+    def renumber(self, subscription: Registrable) -> None:
+        """Its queue's numbers come to their end: replace it, as soon as it is empty. Never blocks."""
+        if subscription not in self._worn:
+            self._worn.append(subscription)
+            self._wake.set()
+
+    def _replace(self, subscription: Registrable) -> bool:
+        """Give a subscription a new queue in one transaction that needs the old one to be empty; False if it is not.
+
+        So nothing is missed, and no gap is announced. Where it is never empty, and the numbers are nearly used up, what
+        it holds is given up: that is a gap.
+        """
+        topic, old, new = subscription.topic, subscription.id, self._moving.get(subscription) or self.new_id()
+        queue, registration = self._tree.queue(old, topic), Registration.of(self._client_id, subscription)
+        stat = self._session.exists(queue)
+        if stat is None:
+            return True  # gone, which repair() sees to: also if an attempt of ours whose answer was lost has done it
+        if self._session.exists(self._tree.full_flag(topic, old)) is not None:
+            return False  # not empty, or about to be cleared
+        operations: list[Operation] = [
+            Delete(queue),
+            Delete(self._tree.subscription(old)),
+            Delete(self._tree.registration(topic, old)),
+            *self._make_queue(new, self._tree.queue(new, topic)),
+            Create(self._tree.registration(topic, new), encode(registration), ephemeral=True),
+            SetData(self._tree.topic(topic), b""),
+        ]
+        self._moving[subscription] = new
+        try:
+            self._session.multi(operations)
+        except TransactionFailed as error:
+            if failed_with(error, NotEmpty):
+                del self._moving[subscription]
+                left = 2**31 - ((stat.cversion + stat.numChildren) & 0xFFFFFFFF) // 2
+                if left > TOO_WORN:
+                    return False
+                self._moving[subscription] = new
+                self._register(subscription, WORN_OUT)
+                return True
+            del self._moving[subscription]
+            raise error.cause from error
+        log.info("%r has a new queue, %s, since the numbers of %s come to their end", topic, new, old)
+        del self._moving[subscription]
+        subscription.moved(new)
+        return True
+
     # -- the transaction -----------------------------------------------------------------------------------------
 
     def _register(self, subscription: Registrable, gap: str | None) -> None:
@@ -182,7 +235,7 @@ class Registrar:
             former = path if own == subscription.id else self._tree.registration(topic, subscription.id)
             if self._session.exists(former) is not None:  # of our former session, or of the queue that vanished
                 operations.append(Delete(former))
-            registration = Registration(self._client_id, subscription.limit, max_bytes=subscription.max_bytes)
+            registration = Registration.of(self._client_id, subscription)
             operations.append(Create(path, encode(registration), ephemeral=True))
             if gap is not None:
                 data = encode(GapRecord(gap))
@@ -269,7 +322,12 @@ class Registrar:
             except ZkmsError as error:
                 if not self._closed:
                     log.warning("could not register again, trying on: %s", error)
-                    threading.Timer(0.5, self._wake.set).start()
+                    self._wake_in(LOOK_AGAIN)
+
+    def _wake_in(self, seconds: float) -> None:
+        timer = threading.Timer(seconds, self._wake.set)
+        timer.daemon = True
+        timer.start()
 
     def _renew(self) -> None:
         generation = self._session.generation
@@ -286,6 +344,9 @@ class Registrar:
                 if subscription in self._subscriptions:
                     self._register(subscription, REMOVED)
                 self._repairs.remove(subscription)
+            self._worn = [each for each in self._worn if each in self._subscriptions and not self._replace(each)]
+            if self._worn:
+                self._wake_in(LOOK_AGAIN)
         while self._leaving:
             self._leave(*self._leaving[0])
             del self._leaving[0]

@@ -162,6 +162,7 @@ class Subscription:
             body=bus.tree.body,
             miss=lambda reason: Gap(self.topic, self.id, reason),
             lost=lambda: bus.registrar.repair(self),
+            worn=lambda: bus.registrar.renumber(self),
         )
         bus.session.post(self._reader.start)
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -183,6 +183,13 @@ def _parse_pointer(name: str) -> Entry:
     return Entry(int(sequence), name, int(count), int(size), body=(producer, int(number)))
 
 
+class Limited(Protocol):
+    """A subscription, as far as publishers have to know it."""
+
+    limit: int
+    max_bytes: int
+
+
 class Registration(msgspec.Struct, frozen=True, tag_field="zkms", tag="registration", omit_defaults=True):
     """The data of `subscribers/TOPIC/SUBSCRIPTION`: what a publisher must know of a subscription."""
 
@@ -192,6 +199,11 @@ class Registration(msgspec.Struct, frozen=True, tag_field="zkms", tag="registrat
     kind: str = "live"
     max_bytes: Annotated[int, msgspec.Meta(ge=1)] = DEFAULT_BYTES
     """Bytes that may."""
+
+    @classmethod
+    def of(cls, client: str, subscription: Limited) -> Registration:
+        """What publishers must know of this one."""
+        return cls(client, subscription.limit, max_bytes=subscription.max_bytes)
 
 
 class QueueState(msgspec.Struct, frozen=True, tag_field="zkms", tag="queue", omit_defaults=True):
