@@ -11,6 +11,8 @@ from functools import partial
 from kazoo.hosts import collect_hosts
 
 _PATIENCE = 0.75
+_HANDSHAKE = 5.0
+"""Seconds for a TLS handshake: a busy server takes its time, and there is something to learn from it."""
 
 
 def diagnose(hosts: str, context: ssl.SSLContext | None) -> str:
@@ -36,12 +38,16 @@ def _probe(context: ssl.SSLContext | None, address: tuple[str, int]) -> str:
             if context is None:
                 said = _judge(connection)
             else:
+                connection.settimeout(_HANDSHAKE)
                 with context.wrap_socket(connection, server_hostname=address[0]) as encrypted:
+                    encrypted.settimeout(_PATIENCE)
                     said = _judge(encrypted)
         except ssl.SSLCertVerificationError as error:
             return f"{where}: its certificate is not accepted: {error.verify_message}"
         except ssl.SSLError as error:
             return f"{where}: no TLS connection: {(error.reason or str(error)).replace('_', ' ').lower()}"
+        except TimeoutError:
+            return f"{where} accepts connections but does not answer to TLS"
         except OSError as error:
             return f"{where} does not speak TLS: {error.strerror or error}"
     if said is None:
@@ -69,7 +75,7 @@ def _speaks_tls(address: tuple[str, int]) -> bool:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent: we only want to know
     with contextlib.suppress(OSError), socket.create_connection(address, timeout=1.0) as connection:
-        connection.settimeout(_PATIENCE)
+        connection.settimeout(_HANDSHAKE)
         try:
             context.wrap_socket(connection).close()
         except ssl.SSLError as error:

@@ -67,7 +67,9 @@ class Flow:
         self._steps: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._out = b""
         """Written by nobody yet: the rest of a piece that the socket did not take."""
-        self._in = bytearray()
+        self._in = bytearray(CHUNK)
+        """What has arrived, in its first `_have` bytes; as large as the largest answer that is being read."""
+        self._have = 0
         self._asleep = False
         self._bell, self._button = socket.socketpair()
         self._bell.setblocking(False)
@@ -120,7 +122,7 @@ class Flow:
 
     def begin(self) -> None:
         """kazoo is about to connect: nothing has been read or half written yet."""
-        self._in, self._out = bytearray(), b""
+        self._have, self._out = 0, b""
 
     def opened(self) -> None:
         """The connection is up, and the credentials are accepted."""
@@ -254,28 +256,35 @@ class Flow:
 
     def _receive(self, connection: socket.socket, *, read: bool = False) -> bool:
         """Take what has arrived; True if the next of it is for kazoo."""
-        if read:
-            while True:
-                try:
-                    chunk = connection.recv(CHUNK)
-                except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                    break
-                if not chunk:
-                    raise ConnectionDropped("socket connection broken")
-                self._in += chunk
-                if len(chunk) < CHUNK and not isinstance(connection, ssl.SSLSocket):
-                    break
-                if len(self._in) > 4 * CHUNK and self._complete():
-                    break
-        if not self._in:
+        while read and self._have < len(self._in):
+            room = len(self._in) - self._have
+            try:
+                count = connection.recv_into(memoryview(self._in)[self._have :])
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                break
+            if not count:
+                raise ConnectionDropped("socket connection broken")
+            self._have += count
+            read = count == room or isinstance(connection, ssl.SSLSocket)
+        if not self._have:
             return False
-        with memoryview(self._in) as arrived:
-            place, for_kazoo = self._take(arrived)
-        self._in = self._in[place:]  # not cut in place: somebody may still look at it, if only a traceback
+        place, for_kazoo = self._take(memoryview(self._in)[: self._have])
+        self._keep(place)
         return for_kazoo
 
-    def _complete(self) -> bool:
-        return bool(len(self._in) >= 4 + _LENGTH.unpack_from(self._in)[0])
+    def _keep(self, place: int) -> None:
+        """Keep what came after `place`, with room for the whole of the answer that it begins with."""
+        left = self._have - place
+        need = CHUNK
+        if left >= 4:
+            need = max(CHUNK, 4 + _LENGTH.unpack_from(self._in, place)[0])
+        if need != len(self._in):  # never resized: somebody may still look at the old one, if only a traceback
+            kept = bytearray(need)
+            kept[:left] = memoryview(self._in)[place : self._have]
+            self._in = kept
+        elif place:
+            self._in[:left] = self._in[place : self._have]
+        self._have = left
 
     def _take(self, arrived: memoryview) -> tuple[int, bool]:
         """Deal with every whole frame; how far that was, and whether it ended at one that is for kazoo."""
@@ -348,22 +357,29 @@ class Flow:
         connection = self._client._connection
         deadline = time.monotonic() + timeout
         sock = connection._socket
-        while len(self._in) < length:
+        if not 0 <= length <= _LONGEST_REPLY:
+            raise ConnectionDropped(f"an answer of {length} bytes is none of ZooKeeper's")
+        if length > len(self._in):
+            grown = bytearray(length)
+            grown[: self._have] = memoryview(self._in)[: self._have]
+            self._in = grown
+        while self._have < length:
             pending = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
             left = max(0.0, deadline - time.monotonic())
             if not pending and not _ready(sock, select.POLLIN, left):
                 raise connection.handler.timeout_exception("socket time-out during read")
             try:
-                chunk = sock.recv(length - len(self._in))
+                count = sock.recv_into(memoryview(self._in)[self._have : length])
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 continue
             except OSError as error:
                 raise ConnectionDropped(f"socket connection error: {error}") from error
-            if not chunk:
+            if not count:
                 raise ConnectionDropped("socket connection broken")
-            self._in += chunk
+            self._have += count
         taken = bytes(self._in[:length])
-        self._in = self._in[length:]
+        self._have -= length
+        self._in[: self._have] = self._in[length : length + self._have]
         return taken
 
 
