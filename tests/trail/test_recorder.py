@@ -271,6 +271,32 @@ def test_a_kill_loses_the_last_batch_and_the_number_of_lines_is_known(tmp_path: 
     assert 0 < numbers[-1] <= given
 
 
+@pytest.mark.parametrize("kind", ["exits", "forks"])
+def test_a_process_that_just_ends_leaves_a_finished_file(tmp_path: Path, kind: str) -> None:
+    """Without close(); and a child that it forked does not finish the file in its place."""
+    program = """
+        import os, sys
+        from zkms.trail import Trail
+        from zkms.trail.recorder import Recorder
+
+        recorder = Recorder(Trail(directory=sys.argv[1], flush=0.01), "ann")
+        recorder.note("gap", sub="a", topic="users")
+        if sys.argv[2] == "forks":
+            child = os.fork()
+            if child == 0:
+                sys.exit(0)
+            os.waitpid(child, 0)
+        recorder.note("gap", sub="a", topic="users")
+    """
+    trail = tmp_path / "trail"
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), str(trail), kind], capture_output=True, text=True, timeout=90
+    )
+    assert done.returncode == 0, done.stderr
+    (path,) = trail.iterdir()
+    assert [event.event for event in read(path)] == ["opened", "gap", "gap", "closed"]
+
+
 def _decode(line: bytes) -> Event:
     import msgspec
 

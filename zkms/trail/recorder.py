@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -45,6 +46,7 @@ class Recorder:
 
     def __init__(self, trail: Trail, node: str) -> None:
         self.node = node
+        self._pid = os.getpid()
         self._trail = trail
         self._store = Store(trail, node)
         self._lock = threading.Lock()
@@ -159,6 +161,8 @@ class Recorder:
 
     def close(self) -> None:
         """Write what is left and finish the file. Safe to call again."""
+        if os.getpid() != self._pid:
+            return  # a forked child that exits: the file is its parent's
         with self._lock:
             if self._closed:
                 return
