@@ -57,7 +57,7 @@ def test_a_killed_nodes_messages_are_accounted_for(
 ) -> None:
     """One of three nodes is killed under fire: its queue is purged, nothing is lost, nothing comes twice."""
     bus = connect(client_id="writer")
-    cleaner = Cleaner(bus.session, bus.tree, "cleaner", interval=0.2, grace=0.0, trail=bus.trail)
+    cleaner = Cleaner(bus.session, bus.tree, "cleaner", interval=0.2, grace=1.0, trail=bus.trail)
     nodes = [node() for _ in range(3)]
     for _ in range(20):
         bus.publish_many("users", range(50), key=str)
@@ -66,22 +66,21 @@ def test_a_killed_nodes_messages_are_accounted_for(
     for number in range(20):
         bus.publish("users", number, key=str(number))
     cleaner.start()
-    eventually(lambda: len(bus.queues()) == 2, what="the purge of the killed node's queue")
-    eventually(lambda: not any(queue.entries for queue in bus.queues()), what="the others to catch up")
+    eventually(lambda: len(bus.queues()) == 2, timeout=120.0, what="the purge of the killed node's queue")
+    eventually(lambda: not any(q.entries for q in bus.queues()), timeout=120.0, what="the others to catch up")
     for process in nodes[1:]:
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(60) == 0
+        assert process.wait(120) == 0
     cleaner.close()
     bus.close()
     rows = exported(trail, tmp_path / "out")
     stored = sum(row["n"] * len(row["subs"]) for row in rows if row["event"] == "published")
     delivered = sum(row["n"] for row in rows if row["event"] == "delivered")
-    purged = [row["n"] for row in rows if row["event"] == "purged"]
-    assert [row["n"] for row in rows if row["reason"] == "unclean"], "the killed node's file has no end"
-    assert purged
-    assert 2 * 1020 <= stored <= 3 * 1020
-    assert delivered + sum(purged) <= stored
+    (unclean,) = [row["node"] for row in rows if row["reason"] == "unclean"]
+    # On a machine that is too busy others may lose their session too; what they miss then is announced, and accounted.
+    assert unclean in {row["sub"] for row in rows if row["event"] == "purged"}
+    assert 1020 <= delivered <= stored <= 3 * 1020
     assert audit(rows) == set()
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,10 @@ from zkms.trail.target import Parts, Target
 
 log = logging.getLogger("zkms.trail")
 BATCH = 50_000
-_OWN = tuple(name for name in COLUMNS if name != "source" and name not in FROM_OPENED)
-_FIELDS = {name: index for index, name in enumerate(Event.__struct_fields__)}
-_PICK = tuple(_FIELDS[name] for name in _OWN)
-_ORDER = [("source", *FROM_OPENED, *_OWN).index(name) for name in COLUMNS]
+_ORIGIN = ("source", *FROM_OPENED)
+_TOGETHER = {name: place for place, name in reversed([*enumerate((*_ORIGIN, *Event.__struct_fields__))])}
+_as_row = itemgetter(*(_TOGETHER[name] for name in COLUMNS))
+"""From a file's origin and an event's fields, one after the other, to the columns; the origin goes first."""
 
 
 class NoTrail(ZkmsError):
@@ -174,9 +175,8 @@ class Exporter:
             batches: dict[int, list[tuple[Any, ...]]] = {}
             held = 0
             for event in _completed(file, done, parts):
-                fields = msgspec.structs.astuple(event)
-                row = (*origin, *[fields[index] for index in _PICK])
-                batches.setdefault(int(event.t // 3600), []).append(tuple([row[index] for index in _ORDER]))
+                row = _as_row(origin + msgspec.structs.astuple(event))
+                batches.setdefault(int(event.t // 3600), []).append(row)
                 held += 1
                 if held >= BATCH:
                     _write(parts, batches)

@@ -9,7 +9,7 @@ import zkms
 
 def main(hosts: str, root: str, trail: str) -> None:
     """Serve."""
-    with zkms.connect(hosts, root, trail=trail, cleaner=False, session_timeout=4.0) as bus:
+    with zkms.connect(hosts, root, trail=trail, cleaner=False, session_timeout=6.0) as bus:
         bus.subscribe("users", lambda _message: None)
         print("ready", flush=True)
         sys.stdin.read()
