@@ -71,7 +71,7 @@ class Stream:
 
     def _arrived(self) -> None:
         """On the reader's thread, at every entry: costs something only if the taker sleeps."""
-        if self._asleep:
+        if self._asleep or self._calls.loop.is_closed():
             self._asleep = False
             self._calls.post(self._ring)
 

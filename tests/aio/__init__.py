@@ -1,0 +1,1 @@
+"""Tests of zkms.aio on a real ZooKeeper, each in a root of its own."""

@@ -1,0 +1,55 @@
+"""What the tests of zkms.aio share. Where the server runs makes no difference to them: not in containers as well."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+import zkms.aio
+from zkms.aio.bus import Connecting
+from zkms.testing.server import Server
+
+T = TypeVar("T")
+Connect = Callable[..., Connecting]
+HERE = Path(__file__).parent
+LONGEST = 120.0
+"""Seconds that a test may take: one that hangs should say where."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what would run in containers."""
+    left_out = [item for item in items if _is_left_out(item)]
+    if left_out:
+        items[:] = [item for item in items if not _is_left_out(item)]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    return HERE in item.path.parents and params.get("zookeeper_kind") == "container"
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """asyncio.run(), but not for ever."""
+    return asyncio.run(asyncio.wait_for(main, LONGEST))
+
+
+async def until(condition: Callable[[], object], what: str = "the condition", timeout: float = 30.0) -> None:
+    """Wait until a condition holds, with a deadline."""
+    try:
+        async with asyncio.timeout(timeout):
+            while not condition():
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise AssertionError(f"{what} did not come true in {timeout:g} s") from None
+
+
+@pytest.fixture
+def connect(zookeeper: Server, zookeeper_root: str) -> Connect:
+    """Connect under the test's root, without a cleaner, so that nothing but the test changes the tree."""
+    return partial(zkms.aio.connect, zookeeper.hosts, root=zookeeper_root, cleaner=False)
