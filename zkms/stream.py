@@ -113,6 +113,8 @@ class TopicPublisher:
         self._largest, self._most = budget(time.monotonic() + timeout)
         self._hurry = False
         self._closing = False
+        self.answered: Callable[[], None] | None = None
+        """Called after each frame that was answered, and when it is closed. Must not block."""
         self._thread = threading.Thread(target=self._run, name=f"zkms-stream-{topic}", daemon=True)
         self._thread.start()
 
@@ -131,26 +133,45 @@ class TopicPublisher:
         with self._changed:
             if not self._roomy(size):
                 self._await_room(size)
-            if self._closing:
-                raise Closed(f"the publisher of {self.topic!r} is closed")
-            frame = self._open
-            if frame is not None and (
-                len(frame.packed) >= self._most or frame.size + size > self._largest or frame.codec != packed.codec
-            ):
-                self._full.append(frame)
-                frame = None
-            if frame is None:
-                frame = self._open = _Frame(packed.codec)
-                self._changed.notify_all()
-            frame.packed.append(packed)
-            frame.size += size
-            self._messages += 1
-            self._bytes += size
-            if len(frame.packed) == self._most:
-                self._full.append(frame)
-                self._open = None
-                self._changed.notify_all()
-            return Sent(frame, len(frame.packed) - 1)
+            return self._put(packed, size)
+
+    # For zkms.aio, which waits for room in its own way.
+
+    def pack(self, data: Any, key: str | None, headers: Mapping[str, str] | None, id: str | None) -> Packed:
+        """A message as send() would send it."""
+        return self._pack(data, key, headers, id)
+
+    def send_at_once(self, packed: Packed) -> Sent | None:
+        """Put it on its way, or None if there is no room: `answered` is called when there may be."""
+        size = packed.size
+        with self._changed:
+            if self._roomy(size):
+                return self._put(packed, size)
+            self._hurry = True
+            self._changed.notify_all()
+            return None
+
+    def _put(self, packed: Packed, size: int) -> Sent:
+        if self._closing:
+            raise Closed(f"the publisher of {self.topic!r} is closed")
+        frame = self._open
+        if frame is not None and (
+            len(frame.packed) >= self._most or frame.size + size > self._largest or frame.codec != packed.codec
+        ):
+            self._full.append(frame)
+            frame = None
+        if frame is None:
+            frame = self._open = _Frame(packed.codec)
+            self._changed.notify_all()
+        frame.packed.append(packed)
+        frame.size += size
+        self._messages += 1
+        self._bytes += size
+        if len(frame.packed) == self._most:
+            self._full.append(frame)
+            self._open = None
+            self._changed.notify_all()
+        return Sent(frame, len(frame.packed) - 1)
 
     def _roomy(self, size: int) -> bool:
         return self._closing or (
@@ -182,6 +203,8 @@ class TopicPublisher:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
+        if self.answered is not None:
+            self.answered()
         self._thread.join(timeout)
         with self._changed:
             stored = self._changed.wait_for(lambda: self._messages == 0, max(0.0, deadline - time.monotonic()))
@@ -249,3 +272,5 @@ class TopicPublisher:
             self._messages -= len(frame.packed)
             self._bytes -= frame.size
             self._changed.notify_all()
+        if self.answered is not None:
+            self.answered()

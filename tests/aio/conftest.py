@@ -52,4 +52,4 @@ async def until(condition: Callable[[], object], what: str = "the condition", ti
 @pytest.fixture
 def connect(zookeeper: Server, zookeeper_root: str) -> Connect:
     """Connect under the test's root, without a cleaner, so that nothing but the test changes the tree."""
-    return partial(zkms.aio.connect, zookeeper.hosts, root=zookeeper_root, cleaner=False)
+    return partial(zkms.aio.connect, hosts=zookeeper.hosts, root=zookeeper_root, cleaner=False)

@@ -14,7 +14,9 @@ from zkms.testing.server import Server
 from .conftest import Connect, run
 
 MESSAGES = 50_000
-ROUNDS = 3
+MOST_ROUNDS = 8
+ENOUGH = 0.3
+"""It is about 0.8 on a machine that does nothing else; this is for those that do."""
 
 
 async def with_asyncio(connect: Connect) -> float:
@@ -57,9 +59,11 @@ def with_threads(hosts: str, root: str) -> float:
 
 def test_asyncio_keeps_up_with_threads(connect: Connect, zookeeper: Server, zookeeper_root: str) -> None:
     """End to end, in turns; the best of each, as whatever else runs here can only slow one of them down."""
-    threads, asynchronous = [], []
-    for _ in range(ROUNDS):
-        threads.append(with_threads(zookeeper.hosts, zookeeper_root))
-        asynchronous.append(run(with_asyncio(connect)))
-    print(f"threads {max(threads):,.0f}/s, asyncio {max(asynchronous):,.0f}/s")
-    assert max(asynchronous) > 0.3 * max(threads)
+    threads = asynchronous = 0.0
+    for number in range(MOST_ROUNDS):
+        threads = max(threads, with_threads(zookeeper.hosts, zookeeper_root))
+        asynchronous = max(asynchronous, run(with_asyncio(connect)))
+        if number > 0 and asynchronous > ENOUGH * threads:
+            break
+    print(f"threads {threads:,.0f}/s, asyncio {asynchronous:,.0f}/s")
+    assert asynchronous > ENOUGH * threads

@@ -119,6 +119,50 @@ class BlockingSubscription:
             yield message
 
 
+class BlockingSent:
+    """One message of a stream."""
+
+    def __init__(self, loop: EventLoop, sent: zkms.aio.Sent) -> None:
+        self._loop = loop
+        self._sent = sent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_sent"]._sent, name)
+
+    def result(self, timeout: float | None = None) -> BlockingReceipt:
+        """Wait for its receipt."""
+        return BlockingReceipt(self._loop, self._loop.run(self._sent.result(timeout)))
+
+
+class BlockingPublisher:
+    """A stream to send to from threads."""
+
+    def __init__(self, loop: EventLoop, publisher: zkms.aio.TopicPublisher) -> None:
+        self._loop = loop
+        self._publisher = publisher
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_publisher"]._publisher, name)
+
+    def send(self, data: Any, **options: Any) -> BlockingSent:
+        """Send a message."""
+        return BlockingSent(self._loop, self._loop.run(self._publisher.send(data, **options)))
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait for what was sent."""
+        self._loop.run(self._publisher.flush(timeout))
+
+    def close(self, timeout: float | None = None) -> None:
+        """Close it."""
+        self._loop.run(self._publisher.close(timeout))
+
+    def __enter__(self) -> BlockingPublisher:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+
 class BlockingBus:
     """A bus to use in threads; what is not here is found on the threaded bus below."""
 
@@ -149,6 +193,14 @@ class BlockingBus:
         receipts = self._loop.run(self._bus.publish_many(topic, messages, **options))
         shared = {id(receipt): BlockingReceipt(self._loop, receipt) for receipt in receipts}
         return [shared[id(receipt)] for receipt in receipts]
+
+    def publisher(self, topic: str, **options: Any) -> BlockingPublisher:
+        """Publish a stream."""
+
+        async def opened() -> zkms.aio.TopicPublisher:
+            return await self._bus.publisher(topic, **options)
+
+        return BlockingPublisher(self._loop, self._loop.run(opened()))
 
     def subscribe(self, topic: str, handler: Any = None, **options: Any) -> BlockingSubscription:
         """Subscribe; handler and callbacks run on a thread."""

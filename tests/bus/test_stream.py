@@ -15,6 +15,7 @@ from zkms.testing import Proxy
 from zkms.testing.server import Server
 from zkms.tree import Tree, parse_entry
 
+pytestmark = pytest.mark.on_asyncio_too
 Connect = Callable[..., Bus]
 Eventually = Callable[..., None]
 
@@ -121,6 +122,7 @@ def test_messages_that_nobody_gets_fail_one_by_one(bus: Bus) -> None:
         assert dropping.send("x").result(timeout=10).acked == ()
 
 
+@pytest.mark.of_threads  # an event loop awaits result() instead
 def test_callbacks_hear_of_every_message(bus: Bus, eventually: Eventually) -> None:
     """Stored or not."""
     bus.subscribe("users", lambda _message: None)

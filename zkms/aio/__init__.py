@@ -14,7 +14,8 @@ on the event loop, which is woken once for many of them (`subscription`). Handle
 """
 
 from zkms.aio.bus import Bus, connect
+from zkms.aio.publisher import Sent, TopicPublisher
 from zkms.aio.receipt import Receipt
 from zkms.aio.subscription import Subscription
 
-__all__ = ["Bus", "Receipt", "Subscription", "connect"]
+__all__ = ["Bus", "Receipt", "Sent", "Subscription", "TopicPublisher", "connect"]

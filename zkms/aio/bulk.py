@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
@@ -19,8 +18,8 @@ from zkms.frame import Packed
 from zkms.receipt import Receipt
 
 log = logging.getLogger("zkms.aio")
-SLICE = 256
-"""Messages that are packed before others on the loop may run."""
+SLICE = 0.005
+"""Seconds after which others on the loop may run."""
 
 
 class Bulk:
@@ -34,30 +33,64 @@ class Bulk:
         self._where = topic, to_self, if_nobody
         self._allowed = bus._allowed(timeout)
         self._deadline = time.monotonic() + self._allowed
-        self._frame: list[Packed] = []
-        self._size = 0
-        self._budget = 0, 0
-        """Bytes and messages that the next frame may have; found out when the first is to be sent."""
+        self._largest = self._most = 0
+        """Bytes and messages that the next frame may have."""
         self._futures: list[Future[Receipt]] = []
         self._checked = 0
+        self._sending: Future[None] | None = None
         self.given = 0
         """Messages taken so far."""
 
-    def add(self, packed: Packed) -> bool:
-        """Take a message; False if those before it have to be sent first."""
-        largest, most = self._budget
-        size = self._size + packed.size
-        if (size > largest and self._frame) or len(self._frame) >= most:
-            return False
-        self._frame.append(packed)
-        self._size = size
-        return True
+    async def take(self, messages: Iterable[Any], pack: Callable[[Any], Packed]) -> None:
+        """Pack and send them, with a pause for others on the loop now and then."""
+        await self._send([])
+        await self._sent()
+        frame: list[Packed] = []
+        size = given = 0
+        rest_at = time.monotonic() + SLICE
+        for data in messages:
+            self.given = given = given + 1
+            if not given & 63 and time.monotonic() > rest_at:  # seldom: this runs for every message
+                await asyncio.sleep(0)
+                rest_at = time.monotonic() + SLICE
+            packed = pack(data)
+            added = packed.size
+            if frame and (size + added > self._largest or len(frame) >= self._most):
+                await self._send(frame)
+                frame, size = [], 0
+                rest_at = time.monotonic() + SLICE
+            frame.append(packed)
+            size += added
+        if frame:
+            await self._send(frame)
 
-    async def send(self) -> None:
-        """Send what was taken, and find out what the next frame may have."""
-        frame, self._frame, self._size = self._frame, [], 0
+    async def take_slowly(self, messages: AsyncIterable[Any], pack: Callable[[Any], Packed]) -> None:
+        """The same of an asynchronous iterable."""
+        await self._send([])
+        await self._sent()
+        frame: list[Packed] = []
+        size = 0
+        async for data in messages:
+            self.given += 1
+            packed = pack(data)
+            if frame and (size + packed.size > self._largest or len(frame) >= self._most):
+                await self._send(frame)
+                frame, size = [], 0
+            frame.append(packed)
+            size += packed.size
+        if frame:
+            await self._send(frame)
+
+    async def _send(self, frame: list[Packed]) -> None:
+        """Send a frame, if there is one, and find out what the next may have: while that is packed."""
+        await self._sent()
         self._deadline = time.monotonic() + self._allowed
-        await asyncio.wrap_future(self._calls.submit_send(self._transmit, frame))
+        self._sending = self._calls.submit_send(self._transmit, frame)
+
+    async def _sent(self) -> None:
+        """Wait until the last frame is on its way; raise if that, or one before, has failed."""
+        if self._sending is not None:
+            await asyncio.wrap_future(self._sending)
         while self._checked < len(self._futures) and self._futures[self._checked].done():
             _result(self._futures[self._checked])
             self._checked += 1
@@ -66,12 +99,11 @@ class Bulk:
         """On the thread for publishing, which waits while too much is under way."""
         if frame:
             self._futures.append(self._bus._send(self._where[0], frame, *self._where[1:], self._deadline))
-        self._budget = self._bus._frame_budget(self._where[0], self._deadline)
+        self._largest, self._most = self._bus._frame_budget(self._where[0], self._deadline)
 
     async def end(self) -> list[Receipt]:
-        """Send the rest, and wait for everything: a receipt for each frame."""
-        if self._frame:
-            await self.send()
+        """Wait for everything: a receipt for each frame."""
+        await self._sent()
         return [await self._answer(future) for future in self._futures]
 
     async def give_up(self, error: ZkmsError) -> None:
@@ -99,15 +131,3 @@ def _result(future: Future[Receipt]) -> Receipt:
         return future.result()
     except CancelledError as error:  # by us, when it was waited for before
         raise ConnectionLost("ZooKeeper did not answer in time") from error
-
-
-async def slices(messages: Iterable[Any] | AsyncIterable[Any]) -> AsyncGenerator[list[Any], None]:
-    """A few messages at a time, with a pause between for others on the loop."""
-    if isinstance(messages, AsyncIterable):
-        async for message in messages:
-            yield [message]
-        return
-    iterator = iter(messages)
-    while some := list(itertools.islice(iterator, SLICE)):
-        yield some
-        await asyncio.sleep(0)

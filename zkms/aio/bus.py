@@ -13,19 +13,22 @@ from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mappin
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from zkms.aio.bulk import Bulk, slices
+from zkms.aio.bulk import Bulk
 from zkms.aio.calls import Calls
 from zkms.aio.outbox import Kind, Outbox
+from zkms.aio.publisher import TopicPublisher
 from zkms.aio.receipt import Receipt
 from zkms.aio.stream import Stream
 from zkms.aio.subscription import Subscription
 from zkms.bus import DEFAULT_LIMIT, IfNobody
 from zkms.bus import Bus as ThreadedBus
-from zkms.codec import Codec
+from zkms.codec import Codec, check_codec
 from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, check_seconds, configure
 from zkms.discovery import ClientInfo, QueueInfo, SubscriptionInfo, TopicInfo
 from zkms.errors import AlreadySubscribed, Closed, InvalidArgument, ZkmsError
+from zkms.frame import Packed
 from zkms.names import check_topic
+from zkms.packing import pack
 from zkms.subscription import AckMode, Handler, OnError, OnGap
 from zkms.trail.settings import Trail
 from zkms.tree import DEFAULT_BYTES
@@ -289,25 +292,54 @@ class Bus:
         As the threaded one; `messages` may also be an asynchronous iterable. When cancelled, no more are sent.
         """
         self._check_open()
-        check_topic(topic)
-        self._bus._options(topic, to_self, if_nobody)
+        self._bus._options(check_topic(topic), to_self, if_nobody)
+        codec = check_codec(codec) or self._bus.config.codec
         bulk = Bulk(self._bus, self._calls, topic, to_self, if_nobody, timeout)
         await self._subscribed(topic)
+
+        def packed(data: Any) -> Packed:
+            return pack(data, key(data) if key else None, headers, None, codec)
+
         try:
-            async with contextlib.aclosing(slices(messages)) as some:
-                async for part in some:
-                    for data in part:
-                        bulk.given += 1
-                        packed = self._bus._pack(topic, data, key(data) if key else None, headers, None, codec)
-                        if not bulk.add(packed):
-                            await bulk.send()
-                            bulk.add(packed)
+            if isinstance(messages, AsyncIterable):
+                await bulk.take_slowly(messages, packed)
+            else:
+                await bulk.take(messages, packed)
             receipts = await bulk.end()
         except ZkmsError as error:
             await bulk.give_up(error)
             raise
         shared = [(Receipt(receipt, self._calls), receipt.count) for receipt in receipts]
         return [receipt for receipt, count in shared for _ in range(count)]
+
+    def publisher(
+        self,
+        topic: str,
+        *,
+        linger: float = 0.005,
+        max_in_flight: int = 20_000,
+        to_self: bool = True,
+        if_nobody: IfNobody = "raise",
+        codec: Codec | None = None,
+        timeout: float | None = None,
+    ) -> TopicPublisher:
+        """Publish a stream of messages to one topic; use it in `async with`, or `await` it and close() it.
+
+        Its send() packs what comes within `linger` seconds; `await sent.result()` waits until the message is stored. At
+        most `max_in_flight` messages are on their way: past that, send() waits.
+        """
+        self._check_open()
+        make = functools.partial(
+            self._bus.publisher,
+            check_topic(topic),
+            linger=linger,
+            max_in_flight=max_in_flight,
+            to_self=to_self,
+            if_nobody=if_nobody,
+            codec=codec,
+            timeout=timeout,
+        )
+        return TopicPublisher(self._calls, topic, make, self._bus._allowed(timeout))
 
     # -- subscribe -----------------------------------------------------------------------------------------------
 

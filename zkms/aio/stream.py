@@ -41,7 +41,8 @@ class Stream:
         self._opened: Future[Unpacked | None] | None = None
         self._asleep = False
         self._bell: asyncio.Future[None] | None = None
-        self._rested = time.monotonic()
+        self.rest_at = time.monotonic() + SLICE
+        """When others on the loop have waited long enough."""
         self.closed = False
 
     def on_gap(self, gap: Gap) -> None:
@@ -95,7 +96,7 @@ class Stream:
                     return False
                 timer = loop.call_later(deadline - time.monotonic(), self._ring)
             await bell
-            self._rested = time.monotonic()
+            self.rest_at = time.monotonic() + SLICE
             return True
         finally:
             self._asleep = False
@@ -103,16 +104,11 @@ class Stream:
             if timer is not None:
                 timer.cancel()
 
-    @property
-    def tired(self) -> bool:
-        """Whether others on the loop have waited long enough."""
-        return time.monotonic() - self._rested > SLICE
-
     async def rest(self) -> None:
         """Let others run, if it is time."""
-        if self.tired:
+        if time.monotonic() > self.rest_at:
             await asyncio.sleep(0)
-            self._rested = time.monotonic()
+            self.rest_at = time.monotonic() + SLICE
 
     # -- taking --------------------------------------------------------------------------------------------------
 
@@ -141,7 +137,7 @@ class Stream:
 
     async def _open(self, opened: Future[Unpacked | None]) -> Unpacked | None:
         await self._calls.finished(opened)
-        self._rested = time.monotonic()
+        self.rest_at = time.monotonic() + SLICE
         await self.tell()
         self._opened = None  # last, so that a cancelled wait is taken up by the next one
         return opened.result()

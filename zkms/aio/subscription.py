@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from zkms.aio.calls import Calls
@@ -341,6 +342,7 @@ class Subscription:
     async def _handle(self, source: ThreadedSubscription, handler: Handler, unpacked: Unpacked) -> bool:
         """Hand the messages of an entry to the handler; False if the subscription was closed in the middle."""
         stream = self._stream
+        rest_at = stream.rest_at
         for item in unpacked.items:
             if stream.closed:
                 return False
@@ -351,7 +353,10 @@ class Subscription:
             try:
                 result = handler(item)
                 if result is not None:
-                    await settled(result)
+                    if result.__class__ is CoroutineType:
+                        await result
+                    else:
+                        await settled(result)
             except asyncio.CancelledError as error:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
@@ -359,8 +364,9 @@ class Subscription:
                 await self._report(source, RuntimeError(repr(error)), item)  # something that the handler awaited
             except Exception as error:  # noqa: BLE001 - the user's code; a live message is not repeated
                 await self._report(source, error, item)
-            if stream.tired:
+            if time.monotonic() > rest_at:
                 await stream.rest()
+                rest_at = stream.rest_at
         return True
 
     async def _report(self, source: ThreadedSubscription, error: Exception, message: Message | None) -> None:

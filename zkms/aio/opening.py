@@ -1,0 +1,48 @@
+"""What takes a while to open: awaited or entered; and undone if nobody waits for it any more."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from zkms.aio.calls import Calls
+
+T = TypeVar("T")
+
+
+class Opening(Generic[T]):
+    """Opens something on a worker, once; `undo` closes what was opened for nobody."""
+
+    def __init__(self, calls: Calls, make: Callable[[], T], undo: Callable[[T], object]) -> None:
+        self._calls = calls
+        self._make = make
+        self._undo = undo
+        self._lock = threading.Lock()
+        self._made: list[T] = []
+        self._abandoned = False
+
+    async def opened(self) -> T:
+        """Open it. When cancelled, what was or will be opened is closed in the background."""
+        self._calls.check_loop()
+        job = self._calls.submit(self._open)
+        try:
+            await self._calls.finished(job)
+        except asyncio.CancelledError:
+            with self._lock:
+                self._abandoned = True
+                made = self._made.copy()
+            if made:
+                self._calls.submit(self._undo, made[0])
+            raise
+        return job.result()
+
+    def _open(self) -> T:
+        made = self._make()
+        with self._lock:
+            self._made.append(made)
+            abandoned = self._abandoned
+        if abandoned:
+            self._undo(made)
+        return made
