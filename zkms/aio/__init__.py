@@ -13,9 +13,22 @@ It stands on the threaded bus, and adds no thread for a message or a subscriptio
 on the event loop, which is woken once for many of them (`subscription`). Handlers run on the event loop.
 """
 
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from zkms.aio.bus import Bus, connect
 from zkms.aio.publisher import Sent, TopicPublisher
 from zkms.aio.receipt import Receipt
 from zkms.aio.subscription import Subscription
 
-__all__ = ["Bus", "Receipt", "Sent", "Subscription", "TopicPublisher", "connect"]
+if _TYPE_CHECKING:
+    from zkms.aio.cache import Cache
+
+__all__ = ["Bus", "Cache", "Receipt", "Sent", "Subscription", "TopicPublisher", "connect"]
+
+
+def __getattr__(name: str) -> object:
+    """Import the cache when it is first used: not all have cachetools."""
+    if name == "Cache":
+        return _import_module("zkms.aio.cache").Cache
+    raise AttributeError(f"module 'zkms.aio' has no attribute {name!r}")

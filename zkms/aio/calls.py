@@ -26,6 +26,8 @@ class Calls:
         self._workers = ThreadPoolExecutor(WORKERS, "zkms-aio")
         self._sender = ThreadPoolExecutor(1, "zkms-aio-send")
         """Publishing has a thread of its own: in order, and never behind a call that waits."""
+        self.undoing: dict[str, Future[Any]] = {}
+        """By name: what was opened for nobody, and is being closed (see opening.py)."""
         self._orphaned = orphaned
         self._lost = threading.Lock()
 

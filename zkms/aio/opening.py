@@ -15,26 +15,31 @@ T = TypeVar("T")
 class Opening(Generic[T]):
     """Opens something on a worker, once; `undo` closes what was opened for nobody."""
 
-    def __init__(self, calls: Calls, make: Callable[[], T], undo: Callable[[T], object]) -> None:
+    def __init__(self, calls: Calls, make: Callable[[], T], undo: Callable[[T], object], name: str) -> None:
         self._calls = calls
         self._make = make
         self._undo = undo
+        self._name = name
         self._lock = threading.Lock()
         self._made: list[T] = []
         self._abandoned = False
 
     async def opened(self) -> T:
-        """Open it. When cancelled, what was or will be opened is closed in the background."""
-        self._calls.check_loop()
-        job = self._calls.submit(self._open)
+        """Open it, after one of the same name is undone. When cancelled, it is undone in the background."""
+        calls = self._calls
+        calls.check_loop()
+        while (undoing := calls.undoing.get(self._name)) is not None:
+            await calls.finished(undoing)
+            if calls.undoing.get(self._name) is undoing:
+                del calls.undoing[self._name]
+        job = calls.submit(self._open)
         try:
-            await self._calls.finished(job)
+            await calls.finished(job)
         except asyncio.CancelledError:
             with self._lock:
                 self._abandoned = True
                 made = self._made.copy()
-            if made:
-                self._calls.submit(self._undo, made[0])
+            calls.undoing[self._name] = calls.submit(self._undo, made[0]) if made else job
             raise
         return job.result()
 

@@ -62,7 +62,7 @@ class TopicPublisher:
         self.topic = topic
         self._calls = calls
         self._timeout = timeout
-        self._opening = Opening(calls, make, ThreadedPublisher.close)
+        self._opening = Opening(calls, make, ThreadedPublisher.close, f"publisher {topic}")
         self._begun = False
         self._publisher: ThreadedPublisher | None = None
         self._turn = asyncio.Lock()

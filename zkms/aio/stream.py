@@ -147,12 +147,13 @@ class Stream:
         while self._told:
             callback, args = self._told.popleft()
             try:
-                await settled(callback(*args))
+                await returned(callback(*args))
             except Exception:
                 log.exception("%s of %r raised", callback, self._topic)
 
 
-async def settled(result: Any) -> None:
+async def returned(result: Any) -> Any:
     """What a callback returned, awaited if it can be."""
     if result is not None and (result.__class__ is CoroutineType or inspect.isawaitable(result)):
-        await result
+        return await result
+    return result

@@ -13,7 +13,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from zkms.aio.calls import Calls
-from zkms.aio.stream import Stream, settled
+from zkms.aio.stream import Stream, returned
 from zkms.config import check_seconds
 from zkms.errors import InvalidArgument, NotSubscribed, ZkmsError
 from zkms.message import Handover, Message
@@ -356,7 +356,7 @@ class Subscription:
                     if result.__class__ is CoroutineType:
                         await result
                     else:
-                        await settled(result)
+                        await returned(result)
             except asyncio.CancelledError as error:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():

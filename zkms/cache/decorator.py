@@ -96,12 +96,18 @@ class Cached:
 
 
 def decorate(
-    cache: Cache, function: Callable[..., Any], key: MakeKey | None, tags: MakeTags, name: str | None
+    cache: Cache,
+    function: Callable[..., Any],
+    key: MakeKey | None,
+    tags: MakeTags,
+    name: str | None,
+    *,
+    coroutines: bool = False,
 ) -> Cached:
-    """`function` with its results kept in `cache`."""
+    """`function` with its results kept in `cache`; `coroutines` is for zkms.aio, which awaits them."""
     if not callable(function):
         raise InvalidArgument(f"cached() decorates a function, not {function!r:.60}; write @cache.cached()")
-    if inspect.iscoroutinefunction(function):
+    if inspect.iscoroutinefunction(function) and not coroutines:
         raise InvalidArgument(f"{function!r:.80} is a coroutine function: use the cache of zkms.aio")
     if key is not None and not callable(key):
         raise InvalidArgument(f"key must be a function of the arguments, not {key!r:.60}")

@@ -1,0 +1,391 @@
+"""zkms.aio.Cache: the coherent near cache for asyncio, with loaders that are awaited.
+
+    async with zkms.aio.Cache(bus, "users") as cache:
+        user = await cache.get(42, load_user)        # await load_user(42) if it is not here
+        await save_user(42, ...); await cache.invalidate(42, wait=2.0)
+
+It is the threaded cache, with the same store, rules and threads (see zkms/cache/cache.py); only the waiting is done on
+the event loop: for loads (`loading`), and for the nodes that have to drop a value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import Callable, Generator, Iterable, MutableMapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from zkms.aio.loading import Load, Loader, late
+from zkms.aio.opening import Opening
+from zkms.aio.receipt import Receipt
+from zkms.aio.stream import returned
+from zkms.cache.cache import Cache as ThreadedCache
+from zkms.cache.cache import _Abandoned
+from zkms.cache.decorator import Cached as ThreadedCached
+from zkms.cache.decorator import CacheInfo, decorate
+from zkms.cache.keys import Key, check_tags
+from zkms.cache.outcome import Outcome
+from zkms.cache.settings import Settings
+from zkms.cache.stats import CacheEvent, CacheStats, OnEvent
+from zkms.cache.store import MISSING, UNTRUSTED, Flight, clock
+from zkms.cache.waiting import LOOK_EVERY, Waiting
+from zkms.config import check_seconds
+from zkms.errors import Closed, ConnectionLost, InvalidArgument, UsedAfterFork, ZkmsError
+from zkms.receipt import Receipt as ThreadedReceipt
+
+if TYPE_CHECKING:
+    from zkms.aio.bus import Bus
+
+F = TypeVar("F", bound=Callable[..., Any])
+PAUSE = 0.1
+"""Seconds between two looks at the clock, while only nodes that have vanished are waited for."""
+
+
+class Cache:
+    """A bounded near cache that is coherent across a cluster: use it in `async with`, or `await` it and close() it."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        name: str,
+        *,
+        maxsize: int = 10_000,
+        ttl: float | None = None,
+        max_staleness: float = 5.0,
+        negative: bool = False,
+        loader: Loader | None = None,
+        load_timeout: float = 30.0,
+        on_event: OnEvent | None = None,
+        mapping: MutableMapping[Any, Any] | None = None,
+    ) -> None:
+        """The arguments are those of zkms.Cache; `loader` and `on_event` may be coroutine functions."""
+        for what, callback in (("loader", loader), ("on_event", on_event)):
+            if callback is not None and not callable(callback):
+                raise InvalidArgument(f"{what} must be callable, not {callback!r:.60}")
+        bus._check_open()
+        self.name = name
+        self._calls = bus._calls
+        self._bus = bus
+        self._loader = loader
+        self._on_event = on_event
+        self._events: set[asyncio.Future[None]] = set()
+        self._loads: dict[Flight, Load] = {}
+        make = functools.partial(
+            ThreadedCache,
+            bus.threaded,
+            name,
+            maxsize=maxsize,
+            ttl=ttl,
+            max_staleness=max_staleness,
+            negative=negative,
+            load_timeout=load_timeout,
+            on_event=None if on_event is None else lambda event: self._calls.post(self._hear, event),
+            mapping=mapping,
+        )
+        self._opening = Opening(self._calls, make, ThreadedCache.close, f"cache {name}")
+        self._begun = False
+        self._cache: ThreadedCache | None = None
+
+    def __repr__(self) -> str:
+        return f"<aio.{repr(self._cache)[1:]}" if self._cache is not None else f"<aio.Cache {self.name!r}: not open>"
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    async def _opened(self) -> Cache:
+        if self._begun:
+            raise InvalidArgument("a cache is opened once: make another zkms.aio.Cache")
+        self._begun = True
+        self._cache = await self._opening.opened()
+        return self
+
+    def __await__(self) -> Generator[Any, None, Cache]:
+        """Open it; when that returns, nothing is missed any more."""
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> Cache:
+        return self if self._cache is not None else await self._opened()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self, timeout: float = 5.0) -> None:
+        """Serve nothing more, send what waits, and leave; harmless if that is done, and goes on when cancelled."""
+        timeout = check_seconds("timeout", timeout)
+        self._calls.check_loop()
+        if self._cache is not None and not self._cache.closed:
+            closing = self._calls.submit(self._cache.close, timeout)
+            await self._calls.finished(closing)
+            closing.result()
+
+    @property
+    def threaded(self) -> ThreadedCache:
+        """The cache below, for what is not here: some of its calls wait."""
+        if self._cache is None:
+            raise Closed(f"cache {self.name!r} is not open: use `async with zkms.aio.Cache(...)`, or await it")
+        return self._cache
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, by itself or with its bus."""
+        return self._cache is not None and self._cache.closed
+
+    @property
+    def settings(self) -> Settings:
+        """What it was made with."""
+        return self.threaded.settings
+
+    @property
+    def trusted(self) -> bool:
+        """Whether values are served: it is proved that no invalidation can have been missed."""
+        return self.threaded.trusted
+
+    @property
+    def stats(self) -> CacheStats:
+        """Counters."""
+        return self.threaded.stats
+
+    def _hear(self, event: CacheEvent) -> None:
+        """On the loop."""
+        if self._on_event is not None:
+            told = asyncio.ensure_future(self._tell_event(self._on_event, event))
+            self._events.add(told)
+            told.add_done_callback(self._events.discard)
+
+    async def _tell_event(self, on_event: OnEvent, event: CacheEvent) -> None:
+        await returned(on_event(event))
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    async def get(
+        self,
+        key: Key,
+        loader: Loader | None = None,
+        *,
+        default: Any = None,
+        tags: str | Iterable[str] = (),
+        timeout: float | None = None,
+    ) -> Any:
+        """The value; if it is not here, what `loader(key)` returns, which is then kept; without a loader, `default`.
+
+        One task loads a key, others wait for it: at most `timeout` seconds (default `load_timeout`), then `Timeout`.
+        A load goes on as long as anyone waits for it, and is cancelled with the last of them. What a loader raises is
+        passed on and not kept.
+        """
+        store = self.threaded._store
+        if clock() < store.until:
+            try:
+                with store.lock:
+                    value = store.at_hand[key]
+                    store.touched(key)
+                    store.hits += 1
+                    return value
+            except (KeyError, TypeError):
+                pass
+        value = await self._load(self.threaded, key, loader or self._loader, tags, timeout)
+        return default if value is MISSING else value
+
+    async def _load(
+        self,
+        cache: ThreadedCache,
+        key: Key,
+        loader: Loader | None,
+        tags: str | Iterable[str],
+        timeout: float | None,
+    ) -> Any:
+        self._calls.check_loop()
+        if loader is not None and not callable(loader):
+            raise InvalidArgument(f"loader must be callable, not {loader!r:.60}; a value to fall back on is default=")
+        patience = cache.settings.load_timeout if timeout is None else check_seconds("timeout", timeout)
+        if loader is None:
+            _, value = cache.look(key)
+            return MISSING if value is UNTRUSTED else value
+        store = cache._store
+        plain, names = cache._check(key), check_tags(tags) if tags else ()
+        while True:
+            value = store.find(plain)
+            if value is UNTRUSTED:
+                value = await returned(loader(key))
+                store.loaded()
+                return value
+            if value is not MISSING:
+                return value
+            flight, mine = store.begin(plain, names, self, cache.settings.load_timeout)
+            try:
+                if mine:
+                    load = Load(store, flight, loader, key, functools.partial(self._loads.pop, flight))
+                    self._loads[flight] = load
+                    return await load.carried_out()
+                if flight in self._loads:
+                    return await self._loads[flight].joined(patience, self.name)
+                return await self._join(flight, patience)
+            except _Abandoned:
+                continue  # whoever loaded was cancelled or interrupted, which is no answer to us
+
+    async def _join(self, flight: Flight, patience: float) -> Any:
+        """Wait for a load that a thread has begun."""
+        try:
+            async with asyncio.timeout(patience):
+                await self._calls.finished(flight.future)
+        except TimeoutError:
+            raise late(self.name, flight, patience) from None
+        return flight.future.result()
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self.threaded
+
+    def __len__(self) -> int:
+        return len(self.threaded)
+
+    def holds(self, key: Key) -> bool:
+        """Whether it is here and trusted, as `in` says; but not noted as missed, so no set() depends on it."""
+        return self.threaded.holds(key)
+
+    def keys(self) -> list[Key]:
+        """The keys that are here and trusted, at this moment."""
+        return self.threaded.keys()
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def set(self, key: Key, value: Any, *, tags: str | Iterable[str] = ()) -> bool:
+        """Keep a value that you have loaded; True if it was kept. Other nodes are not told: that is invalidate().
+
+        If this task has missed the key before, the value is kept only if nothing has invalidated the key since;
+        otherwise it is taken for loaded just now.
+        """
+        return self.threaded.set(key, value, tags=tags)
+
+    async def put(
+        self, key: Key, value: Any, *, tags: str | Iterable[str] = (), wait: float | None = None
+    ) -> Outcome | None:
+        """Keep a new value here and drop the old one everywhere else: for caches that have no database behind them."""
+        cache, deadline = self.threaded, _deadline(wait)
+        plain, names = cache._check(key), check_tags(tags) if tags else ()
+        cache._leases.take(plain)
+        cache._store.replace(plain, value, names)
+        return await self._await(cache._node.send([plain]), deadline)
+
+    async def invalidate(self, key: Key, wait: float | None = None) -> Outcome | None:
+        """Drop a key on every node: here before this returns, elsewhere soon.
+
+        With `wait`, return when every live node has dropped it, or after so many seconds (and, if ZooKeeper does not
+        answer, about one more): the `Outcome` is true, or says who has not. Without, return None at once. When
+        cancelled, the invalidation is sent all the same.
+        """
+        return await self.invalidate_many([key], wait)
+
+    async def invalidate_many(self, keys: Iterable[Key], wait: float | None = None) -> Outcome | None:
+        """Drop several keys on every node, as invalidate() does one."""
+        deadline = _deadline(wait)
+        return await self._await(self.threaded.send(keys), deadline)
+
+    async def invalidate_tag(self, tag: str | Iterable[str], wait: float | None = None) -> Outcome | None:
+        """Drop on every node what was kept with this tag, or with one of these tags."""
+        deadline = _deadline(wait)
+        return await self._await(self.threaded.send(tags=check_tags(tag)), deadline)
+
+    async def clear(self, everywhere: bool = True, wait: float | None = None) -> Outcome | None:
+        """Drop everything, on every node or only here."""
+        deadline = _deadline(wait)
+        if not everywhere:
+            return self.threaded.clear(everywhere=False)
+        return await self._await(self.threaded.send(everything=True), deadline)
+
+    async def _await(self, sent: Future[ThreadedReceipt], deadline: float | None) -> Outcome | None:
+        """With a deadline: what came of an invalidation."""
+        self._calls.check_loop()
+        if deadline is None:
+            return None
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                await self._calls.finished(sent)
+            receipt = sent.result()
+        except TimeoutError:
+            return Outcome(error=ConnectionLost("the invalidation could not be sent in time; it is tried on"))
+        except (Closed, UsedAfterFork):
+            raise
+        except ZkmsError as error:
+            return Outcome(error=error)
+        return await self._wait(receipt, deadline)
+
+    async def _wait(self, receipt: ThreadedReceipt, deadline: float) -> Outcome:
+        """As Waiting.wait() does."""
+        waiting = Waiting(self._bus.threaded, receipt, self.threaded.settings.max_staleness)
+        own = Receipt(receipt, self._calls)
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                await own.wait(max(0.0, min(left, LOOK_EVERY)))
+                await self._calls.run(waiting._look, deadline)
+            except ConnectionLost as error:
+                waiting._why = f"not known: {error}"
+            missing = waiting._missing()
+            left = deadline - time.monotonic()
+            if not missing or left <= 0 or self.closed:
+                return waiting._outcome(missing)
+            if not receipt.pending:  # only those that have vanished: their time will be over
+                await asyncio.sleep(min(left, PAUSE))
+
+    # -- decorating ----------------------------------------------------------------------------------------------
+
+    def cached(
+        self,
+        *,
+        key: Callable[..., Key] | None = None,
+        tags: str | Iterable[str] | Callable[..., Iterable[str]] = (),
+        name: str | None = None,
+    ) -> Callable[[F], Cached]:
+        """Decorate a coroutine function, in the manner of functools: its results are kept by its arguments.
+
+        As zkms.Cache.cached(); what it gives is awaited, and so are its `cache_clear()` and `invalidate()`.
+        """
+        cache = self.threaded
+        return lambda function: Cached(self, decorate(cache, function, key, tags, name, coroutines=True))
+
+
+class Cached:
+    """A coroutine function whose results are kept. Called like the function itself."""
+
+    def __init__(self, cache: Cache, cached: ThreadedCached) -> None:
+        functools.update_wrapper(self, cached._function)
+        self._cache = cache
+        self._cached = cached
+
+    async def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The kept result for these arguments, or the function's own."""
+        cached = self._cached
+        cached._calls += 1
+
+        def load(_key: Key) -> Any:
+            cached._loads += 1
+            return cached._function(*args, **kwargs)
+
+        key, tags = cached.cache_key(*args, **kwargs), cached.cache_tags(*args, **kwargs)
+        return await self._cache.get(key, load, tags=tags)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """Methods: the instance is the first argument, so `key=` has to make a key of it."""
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return repr(self._cached)
+
+    def cache_info(self) -> CacheInfo:
+        """How often a result was there, and how often it had to be computed."""
+        return self._cached.cache_info()
+
+    async def cache_clear(self, wait: float | None = None) -> Outcome | None:
+        """Drop all results of this function, on every node."""
+        return await self._cache.invalidate_tag(self._cached._tag, wait)
+
+    async def invalidate(self, *args: Any, wait: float | None = None, **kwargs: Any) -> Outcome | None:
+        """Drop the result for these arguments, on every node."""
+        return await self._cache.invalidate(self._cached.cache_key(*args, **kwargs), wait)
+
+
+def _deadline(wait: float | None) -> float | None:
+    return None if wait is None else time.monotonic() + check_seconds("wait", wait)
