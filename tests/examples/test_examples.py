@@ -34,6 +34,7 @@ SHOWN = {
     ],
     "stale_reads": ["without invalidation: ", "with invalidation: 0 stale reads of "],
     "typed_messages": ["typed: Renamed(user=42, name='Ada')", "not a Renamed"],
+    "with_asyncio": ["dropped user 42", "acked by 1 of 1", "no price yet", "price 0", "price 1", "price 2"],
     "gaps": ["error: no such key", "gap: more than 10 messages were waiting", "cache: {}", "goes on: 1 acked"],
 }
 
