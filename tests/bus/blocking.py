@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import zkms.aio
@@ -240,3 +241,64 @@ class BlockingBus:
     def clients(self) -> Any:
         """All clients."""
         return self._call(self._bus.clients)
+
+
+class BlockingCache:
+    """A cache to use in threads; loaders run on a thread each. What is not here is found on the threaded cache."""
+
+    def __init__(self, loop: EventLoop, bus: BlockingBus, name: str, *, loader: Any = None, **options: Any) -> None:
+        self._loop = loop
+
+        async def opened() -> zkms.aio.Cache:
+            return await zkms.aio.Cache(bus._bus, name, loader=in_thread(loader), **options)
+
+        self._own: zkms.aio.Cache = loop.run(opened())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_own"].threaded, name)
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._own
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def __getitem__(self, key: Any) -> Any:
+        missing = object()
+        value = self.get(key, default=missing)
+        if value is missing:
+            raise KeyError(key)
+        return value
+
+    def get(self, key: Any, loader: Any = None, **options: Any) -> Any:
+        """The value, loaded on a thread if need be."""
+        return self._loop.run(self._own.get(key, in_thread(loader), **options))
+
+    def put(self, key: Any, value: Any, **options: Any) -> Any:
+        """Keep it here, drop it elsewhere."""
+        return self._loop.run(self._own.put(key, value, **options))
+
+    def invalidate(self, key: Any, wait: float | None = None) -> Any:
+        """Drop a key."""
+        return self._loop.run(self._own.invalidate(key, wait))
+
+    def invalidate_many(self, keys: Any, wait: float | None = None) -> Any:
+        """Drop some keys."""
+        return self._loop.run(self._own.invalidate_many(keys, wait))
+
+    def invalidate_tag(self, tag: Any, wait: float | None = None) -> Any:
+        """Drop what has a tag."""
+        return self._loop.run(self._own.invalidate_tag(tag, wait))
+
+    def clear(self, everywhere: bool = True, wait: float | None = None) -> Any:
+        """Drop everything."""
+        return self._loop.run(self._own.clear(everywhere, wait))
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Close it."""
+        self._loop.run(self._own.close(timeout))
+
+
+def in_thread(loader: Any) -> Any:
+    """A loader that may block, as one that is awaited."""
+    return partial(asyncio.to_thread, loader) if callable(loader) else loader

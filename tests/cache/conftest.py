@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from bus.blocking import BlockingBus, BlockingCache, EventLoop
 from kazoo.client import KazooClient
 
 import zkms
@@ -14,8 +15,69 @@ from zkms.cache import Cache
 from zkms.testing import Proxy
 from zkms.testing.server import Server
 
+ON_ASYNCIO_TOO = {
+    "test_a_write_on_one_node_is_seen_on_all",
+    "test_the_own_value_is_dropped_before_invalidate_returns",
+    "test_several_keys_tags_and_everything_can_be_invalidated",
+    "test_an_outcome_says_who_has_not_dropped_it",
+    "test_a_closed_node_is_not_waited_for",
+    "test_one_thread_loads_and_the_others_wait_for_it",
+    "test_what_a_loader_raises_is_passed_on_and_not_kept",
+    "test_a_loader_that_raises_a_timeout_of_its_own_is_not_mistaken",
+    "test_a_loader_that_asks_for_its_own_key_is_told_so",
+    "test_a_cache_may_have_a_loader_of_its_own",
+    "test_put_keeps_here_and_drops_elsewhere",
+    "test_invalidations_of_one_writer_apply_in_order",
+    "test_events_and_counters_tell_why",
+    "test_a_key_that_cannot_travel_is_refused_by_every_call",
+    "test_what_was_invalidated_is_sent_before_the_bus_closes",
+    "test_a_value_that_was_being_loaded_when_it_changed_is_not_kept",
+    "test_without_tickets_the_old_value_would_stay",
+    "test_a_reader_that_comes_after_an_invalidation_does_not_join_an_older_load",
+    "test_a_node_that_is_cut_off_serves_for_max_staleness_and_then_asks",
+    "test_a_node_cut_off_for_longer_than_its_session_serves_nothing_old",
+    "test_an_expired_session_flushes_before_anything_is_served",
+    "test_an_invalidation_that_cannot_be_read_flushes",
+    "test_a_writer_that_is_cut_off_is_told_in_time_and_its_invalidation_is_tried_on",
+    "test_a_node_that_dies_is_waited_for_no_longer_than_it_could_serve",
+}
+"""Tests that run on zkms.aio.Cache as well: those about what a cache does, not about how threads use it."""
 MakeCache = Callable[..., Cache]
 Eventually = Callable[..., None]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Some tests run on zkms.aio as well."""
+    if metafunc.function.__name__ in ON_ASYNCIO_TOO and "api" in metafunc.fixturenames:
+        metafunc.parametrize("api", ["threads", "asyncio"], indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What asyncio adds has nothing to do with where the server runs: not in containers as well."""
+    left_out = [item for item in items if _is_left_out(item)]
+    if left_out:
+        items[:] = [item for item in items if not _is_left_out(item)]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    return params.get("api") == "asyncio" and params.get("zookeeper_kind") == "container"
+
+
+@pytest.fixture
+def api(request: pytest.FixtureRequest) -> str:
+    """What the test's caches are made by: "threads" is zkms, "asyncio" is zkms.aio on an event loop of the test's."""
+    return str(getattr(request, "param", "threads"))
+
+
+@pytest.fixture
+def event_loop_thread(api: str) -> Iterator[EventLoop | None]:
+    """An event loop that runs as long as the test does, if it is about asyncio."""
+    loop = EventLoop() if api == "asyncio" else None
+    yield loop
+    if loop is not None:
+        loop.close()
 
 
 @pytest.fixture
@@ -26,13 +88,16 @@ def proxy(zookeeper: Server) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def connect(zookeeper: Server, zookeeper_root: str, proxy: Proxy) -> Iterator[Callable[..., zkms.Bus]]:
+def connect(
+    zookeeper: Server, zookeeper_root: str, proxy: Proxy, event_loop_thread: EventLoop | None
+) -> Iterator[Callable[..., zkms.Bus]]:
     """Connect a bus under the test's root; closed afterwards."""
     buses: list[zkms.Bus] = []
 
     def start(**options: Any) -> zkms.Bus:
         settings = {"hosts": zookeeper.hosts, "root": zookeeper_root, "cleaner": False, **options}
-        buses.append(zkms.connect(**settings))
+        loop = event_loop_thread
+        buses.append(zkms.connect(**settings) if loop is None else cast(zkms.Bus, BlockingBus(loop, **settings)))
         return buses[-1]
 
     yield start
@@ -49,11 +114,13 @@ def bus(connect: Callable[..., zkms.Bus]) -> zkms.Bus:
 
 
 @pytest.fixture
-def node(connect: Callable[..., zkms.Bus], eventually: Eventually) -> MakeCache:
+def node(connect: Callable[..., zkms.Bus], eventually: Eventually, event_loop_thread: EventLoop | None) -> MakeCache:
     """Another node: the cache "users" on a bus of its own. `bus=` takes options of connect()."""
 
     def make(bus: dict[str, Any] | None = None, name: str = "users", **options: Any) -> Cache:
-        cache = zkms.Cache(connect(**(bus or {})), name, **options)
+        own: Any = connect(**(bus or {}))
+        loop = event_loop_thread
+        cache: Any = zkms.Cache(own, name, **options) if loop is None else BlockingCache(loop, own, name, **options)
         eventually(lambda: cache.trusted, what="trust")
         return cache
 
