@@ -12,11 +12,13 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 import zkms
 import zkms.aio
 from zkms import AlreadySubscribed, InvalidArgument, Message, NoSubscribers, NotSubscribed
 from zkms.aio.calls import WORKERS, Calls
+from zkms.testing.server import Server
 
 from .conftest import Connect, run, until
 
@@ -158,6 +160,33 @@ def test_callbacks_may_be_coroutines_and_come_in_order(connect: Connect) -> None
             await bus.publish_many("users", [1, "two", 3, 4])
             await until(lambda: 4 in heard)
             assert heard == [1, "cannot decode", 3, "three", 4]
+
+    run(main())
+
+
+def test_what_is_not_ours_is_set_aside_and_reported(connect: Connect, zookeeper: Server) -> None:
+    """On a worker, as that asks ZooKeeper; what comes behind it is delivered after the report."""
+
+    async def main() -> None:
+        heard: list[Any] = []
+        async with connect() as bus:
+            sub = await bus.subscribe(
+                "users",
+                lambda message: heard.append(message.data),
+                on_error=lambda error, _message: heard.append(type(error).__name__),
+            )
+            client = KazooClient(zookeeper.hosts)
+            await asyncio.to_thread(client.start, 20)
+            queue = bus.threaded.tree.queue(sub.id, "users")
+            await bus.publish("users", "before")
+            for name in ("stranger", "f.1.7."):
+                await asyncio.to_thread(client.create, f"{queue}/{name}", b"garbage", sequence=True)
+            await bus.publish("users", "after")
+            await until(lambda: "after" in heard)
+            await asyncio.to_thread(client.stop)
+            client.close()
+        assert heard[0] == "before"
+        assert heard.count("CannotDecode") == 2
 
     run(main())
 

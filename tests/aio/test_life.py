@@ -69,6 +69,22 @@ def test_a_closed_bus_says_so(connect: Connect) -> None:
     run(main())
 
 
+def test_what_is_left_open_in_a_block_may_be_closed_with_the_bus(connect: Connect) -> None:
+    """Leaving the block afterwards is fine."""
+
+    async def main() -> None:
+        async with (
+            connect() as bus,
+            bus.subscribe("users"),
+            bus.subscribe("prices", print),
+            bus.publisher("users"),
+            zkms.aio.Cache(bus, "users"),
+        ):
+            await bus.close()
+
+    run(main())
+
+
 def test_closing_finishes_what_is_in_hand(connect: Connect) -> None:
     """Publishes that were begun are stored, and the handler finishes its message."""
 

@@ -14,8 +14,6 @@ from zkms.tree import FULL_MARK, GapRecord, ProducerState, Registration, Tree, d
 from .conftest import Connect, Eventually
 from .listener import Listener
 
-pytestmark = pytest.mark.on_asyncio_too
-
 GOOD = frames.encode("stranger", 1, 0.0, [frames.pack("hello")])
 DAMAGED = GOOD[:-1] + bytes([GOOD[-1] ^ 1])
 DEEP = b"\x95\xa1p\x01\xcb" + b"\0" * 8 + b"\x91\x92\x00\xc4\x01a" + b"\x91" * 50_000 + b"\1"

@@ -118,7 +118,10 @@ class Cache:
         timeout = check_seconds("timeout", timeout)
         self._calls.check_loop()
         if self._cache is not None and not self._cache.closed:
-            closing = self._calls.submit(self._cache.close, timeout)
+            try:
+                closing = self._calls.submit(self._cache.close, timeout)
+            except Closed:
+                return  # with the bus
             await self._calls.finished(closing)
             closing.result()
 

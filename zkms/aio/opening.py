@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from zkms.aio.calls import Calls
+from zkms.errors import Closed
 
 T = TypeVar("T")
 
@@ -39,7 +41,8 @@ class Opening(Generic[T]):
             with self._lock:
                 self._abandoned = True
                 made = self._made.copy()
-            calls.undoing[self._name] = calls.submit(self._undo, made[0]) if made else job
+            with contextlib.suppress(Closed):  # with the bus: then it is undone
+                calls.undoing[self._name] = calls.submit(self._undo, made[0]) if made else job
             raise
         return job.result()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from zkms.aio.calls import Calls
 from zkms.aio.stream import Stream, returned
 from zkms.config import check_seconds
-from zkms.errors import InvalidArgument, NotSubscribed, ZkmsError
+from zkms.errors import Closed, InvalidArgument, NotSubscribed, ZkmsError
 from zkms.message import Handover, Message
 from zkms.subscription import Handler
 from zkms.subscription import Subscription as ThreadedSubscription
@@ -143,7 +144,8 @@ class Subscription:
         if source is not None:
             if self._task is not None:
                 self._task.cancel()
-            self.busy = self._calls.submit(source.unsubscribe, 0.0)
+            with contextlib.suppress(Closed):
+                self.busy = self._calls.submit(source.unsubscribe, 0.0)
 
     def __await__(self) -> Generator[Any, None, Subscription]:
         """Wait until nothing that is published is missed any more."""
@@ -184,7 +186,8 @@ class Subscription:
         try:
             await self.stop(timeout, task)
         finally:
-            self.busy = self._calls.submit(source.unsubscribe, timeout)
+            with contextlib.suppress(Closed):  # with the bus: then it is done
+                self.busy = self._calls.submit(source.unsubscribe, timeout)
         await self._calls.finished(self.busy)
         self.busy.result()
 
