@@ -108,6 +108,8 @@ class Bulk:
 
     async def give_up(self, error: ZkmsError) -> None:
         """Note in the error how many messages were stored, when that is known of those under way."""
+        if self._sending is not None:
+            await self._calls.finished(self._sending)
         for future in self._futures:
             try:
                 await self._answer(future)
