@@ -28,7 +28,6 @@ ON_ASYNCIO_TOO = {
     "test_a_cache_may_have_a_loader_of_its_own",
     "test_put_keeps_here_and_drops_elsewhere",
     "test_invalidations_of_one_writer_apply_in_order",
-    "test_events_and_counters_tell_why",
     "test_a_key_that_cannot_travel_is_refused_by_every_call",
     "test_what_was_invalidated_is_sent_before_the_bus_closes",
     "test_a_value_that_was_being_loaded_when_it_changed_is_not_kept",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import time
 from collections.abc import Callable, Generator, Iterable, MutableMapping
 from concurrent.futures import Future
@@ -39,6 +40,7 @@ from zkms.receipt import Receipt as ThreadedReceipt
 if TYPE_CHECKING:
     from zkms.aio.bus import Bus
 
+log = logging.getLogger("zkms.aio")
 F = TypeVar("F", bound=Callable[..., Any])
 PAUSE = 0.1
 """Seconds between two looks at the clock, while only nodes that have vanished are waited for."""
@@ -160,7 +162,10 @@ class Cache:
             told.add_done_callback(self._events.discard)
 
     async def _tell_event(self, on_event: OnEvent, event: CacheEvent) -> None:
-        await returned(on_event(event))
+        try:
+            await returned(on_event(event))
+        except Exception:
+            log.exception("on_event of cache %r raised", self.name)
 
     # -- reading -------------------------------------------------------------------------------------------------
 
