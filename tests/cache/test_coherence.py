@@ -273,6 +273,31 @@ def test_a_backlog_of_invalidations_is_no_trust(
     assert there.stats.flushes == {}
 
 
+def test_more_invalidations_than_a_node_can_take_are_one_flush(
+    node: MakeCache, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its queue collapses into a gap. A writer is told who cannot be reached; later all is well again."""
+    monkeypatch.setattr("zkms.cache.node.LIMIT", 5)
+    here, there = node(), node(max_staleness=1.0)
+    there.set("kept", 1)
+    go = threading.Event()
+    drop = there._store.drop
+    monkeypatch.setattr(there._store, "drop", lambda *args: (go.wait(60), drop(*args)))
+    reasons: set[str] = set()
+    for number in range(200):
+        reasons |= {*here.invalidate(number, wait=0.05).missing.values()}
+        if any("full" in reason for reason in reasons):
+            break
+    assert any("full" in reason for reason in reasons), reasons
+    go.set()
+    eventually(lambda: there.stats.flushes.get("gap"))
+    assert "kept" not in there
+    eventually(lambda: there.trusted)
+    assert there.set("new", 1)
+    eventually(lambda: here.invalidate("new", wait=5.0).dropped == (there._bus.client_id,))
+    assert "new" not in there
+
+
 def test_a_hit_costs_little_more_than_cachetools_with_a_lock(node: MakeCache) -> None:
     """In the same run; the bound is generous, since machines are noisy."""
     import cachetools

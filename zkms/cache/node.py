@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("zkms.cache")
 TOPIC = "zkms.cache."
+LIMIT = 10_000
+"""Messages that may wait for this node; more of them are a gap, and a flush is the quicker way to apply them."""
 
 
 class Node:
@@ -53,7 +55,7 @@ class Node:
     def start(self) -> None:
         """Take part; when this returns, nothing is missed any more, and usually that is proved too."""
         self._subscription = self._bus.subscribe(
-            self.topic, self._apply, codec=CODEC, on_gap=self._gap, on_error=self._unreadable
+            self.topic, self._apply, codec=CODEC, limit=LIMIT, on_gap=self._gap, on_error=self._unreadable
         )
         self._pulse = Pulse(self._bus, self._subscription, self._store, self._max_staleness, self._tell)
         self._pulse.start()
