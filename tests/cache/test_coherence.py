@@ -324,3 +324,22 @@ def test_a_hit_costs_little_more_than_cachetools_with_a_lock(node: MakeCache) ->
     times = [(timed(theirs), timed(ours)) for _ in range(200)]
     ratio = min(mine for _, mine in times) / min(other for other, _ in times)
     assert ratio < 2.5, ratio
+
+
+def test_writers_that_share_a_message_each_wait_for_their_own_time(
+    node: MakeCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that waits long for a node that is stuck does not hold up another that has asked for less."""
+    here, stuck = node(), node()
+    go = threading.Event()
+    monkeypatch.setattr(stuck._store, "drop", lambda *_args: go.wait(60))
+    receipt = here.send([1]).result(30)
+    patient = threading.Thread(target=here.await_receipt, args=(receipt, time.monotonic() + 60.0))
+    patient.start()
+    began = time.monotonic()
+    outcome = here.await_receipt(receipt, began + 0.3)
+    assert time.monotonic() - began < 20
+    assert list(outcome.missing) == [stuck._bus.client_id]
+    go.set()
+    patient.join(30)
+    assert not patient.is_alive()
