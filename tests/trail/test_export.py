@@ -374,3 +374,12 @@ def test_the_command_says_what_it_did(trail: Path, tmp_path: Path) -> None:
     refused = command("--trail", str(trail), "--to", "gopher://x")
     assert refused.returncode == Exit.USAGE
     assert "gopher" in refused.stderr
+
+
+@pytest.mark.parametrize("args", [["export", "--trail", ".", "--to", "x"], ["generate", "--events", "9", "--out", "x"]])
+def test_a_missing_package_is_named(args: list[str]) -> None:
+    """zkms alone is small: what it takes to export comes with an extra."""
+    program = "import sys; sys.modules['pyarrow'] = None; from zkms.cli import main; main(['trail', *sys.argv[1:]])"
+    done = subprocess.run([sys.executable, "-c", program, *args], capture_output=True, text=True, timeout=90)
+    assert done.returncode == Exit.ERROR
+    assert "needs pyarrow: pip install 'zkms[trail]'" in done.stderr

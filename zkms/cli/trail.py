@@ -50,7 +50,10 @@ def export(ctx: click.Context, directories: tuple[str, ...], to: str, json_: boo
     two processes of one name.
     """
     set_up_logging(verbose)
-    from zkms.trail.export import Exporter, NoTrail, find, size_of  # brings pyarrow, which help needs not
+    try:
+        from zkms.trail.export import Exporter, NoTrail, find, size_of  # brings pyarrow, which help needs not
+    except ModuleNotFoundError as error:
+        raise _needs(error) from error
 
     try:
         files = find(directories)
@@ -98,7 +101,7 @@ def generate(events: int, out: str, faults: str, seed: int, skew: float, parquet
         from zkms.trail.generate import Generator  # brings numpy and pyarrow
         from zkms.trail.planting import parse_faults
     except ModuleNotFoundError as error:
-        raise Failure(f"generating trails needs {error.name}: pip install 'zkms[trail]'") from error
+        raise _needs(error) from error
 
     with Progress("events", events) as progress:
         done = Generator(
@@ -109,6 +112,10 @@ def generate(events: int, out: str, faults: str, seed: int, skew: float, parquet
     else:
         planted = plural(len(done.violations), "violation")
         click.echo(f"Wrote {plural(done.events, 'event')} with {planted} to {out}; planted.json names them.")
+
+
+def _needs(error: ModuleNotFoundError) -> Failure:
+    return Failure(f"'zkms trail' needs {error.name}: pip install 'zkms[trail]'")
 
 
 def _figures(summary: Summary) -> dict[str, Any]:

@@ -9,21 +9,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+import fsspec
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
 
 from zkms.errors import InvalidArgument, ZkmsError
-from zkms.trail.reader import Bad
-
-try:
-    import fsspec
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    from fsspec.core import url_to_fs
-    from fsspec.implementations.local import LocalFileSystem
-except ModuleNotFoundError as error:
-    raise ZkmsError(f"exporting trails needs {error.name}: pip install 'zkms[trail]'") from error
-
 from zkms.trail.columns import SCHEMA, WRITING
+from zkms.trail.reader import Bad
 
 MARKS = "_exported"
 QUARANTINE = "_quarantine"
