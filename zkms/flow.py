@@ -31,6 +31,8 @@ from zkms.requests import CHILD, DELETED, NO_NODE, Request, Watch, read_event
 log = logging.getLogger("zkms.session")
 CHUNK = 256 * 1024
 """Bytes read or written at once."""
+WORTH_WAITING = 32 * 1024
+"""Bytes of an answer that are waited for in one go."""
 _HEAD = struct.Struct(">iii")
 _LENGTH = struct.Struct(">i")
 _REPLY = struct.Struct(">iqi")
@@ -70,6 +72,7 @@ class Flow:
         self._in = bytearray(CHUNK)
         """What has arrived, in its first `_have` bytes; as large as the largest answer that is being read."""
         self._have = 0
+        self._wakes_at = 1
         self._asleep = False
         self._bell, self._button = socket.socketpair()
         self._bell.setblocking(False)
@@ -122,7 +125,7 @@ class Flow:
 
     def begin(self) -> None:
         """kazoo is about to connect: nothing has been read or half written yet."""
-        self._have, self._out = 0, b""
+        self._have, self._out, self._wakes_at = 0, b"", 1
 
     def opened(self) -> None:
         """The connection is up, and the credentials are accepted."""
@@ -269,15 +272,27 @@ class Flow:
         if not self._have:
             return False
         place, for_kazoo = self._take(memoryview(self._in)[: self._have])
-        self._keep(place)
+        missing = self._keep(place)
+        if not for_kazoo:
+            self._sleep_until(connection, missing if missing >= WORTH_WAITING else 1)
         return for_kazoo
 
-    def _keep(self, place: int) -> None:
-        """Keep what came after `place`, with room for the whole of the answer that it begins with."""
+    def _sleep_until(self, connection: socket.socket, arrived: int) -> None:
+        """Let the socket wake us only when so much has arrived: a large answer comes in dozens of pieces."""
+        if arrived != self._wakes_at and not isinstance(connection, ssl.SSLSocket):
+            self._wakes_at = arrived
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, arrived)
+
+    def _keep(self, place: int) -> int:
+        """Keep what came after `place`, with room for the whole of the answer that it begins with.
+
+        Return how much of that is missing.
+        """
         left = self._have - place
-        need = CHUNK
+        need, missing = CHUNK, 1
         if left >= 4:
-            need = max(CHUNK, 4 + _LENGTH.unpack_from(self._in, place)[0])
+            whole = 4 + _LENGTH.unpack_from(self._in, place)[0]
+            need, missing = max(CHUNK, whole), whole - left
         if need != len(self._in):  # never resized: somebody may still look at the old one, if only a traceback
             kept = bytearray(need)
             kept[:left] = memoryview(self._in)[place : self._have]
@@ -285,6 +300,7 @@ class Flow:
         elif place:
             self._in[:left] = self._in[place : self._have]
         self._have = left
+        return int(missing)
 
     def _take(self, arrived: memoryview) -> tuple[int, bool]:
         """Deal with every whole frame; how far that was, and whether it ended at one that is for kazoo."""

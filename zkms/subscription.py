@@ -33,6 +33,7 @@ from zkms.quarantine import set_aside
 from zkms.reader import Reader
 from zkms.session import failed_with
 from zkms.tree import GapRecord, decode
+from zkms.turns import Turn
 from zkms.unpacking import Undecodable, Unpacked, Unpacker
 
 if TYPE_CHECKING:
@@ -217,20 +218,28 @@ class Subscription:
         handler = self._handler
         if handler is None:
             return
-        while (unpacked := self._next_entry(None)) is not None:
-            for item in unpacked.items:
-                if self._closed:
-                    return
-                if item.__class__ is not Message:  # as cheap as it gets: this runs for every message
-                    self.skip(unpacked.entry, item)  # type: ignore[arg-type]
-                    continue
-                try:
-                    handler(item)
-                except BaseException as error:  # noqa: BLE001 - the user's code; a live message is not repeated
-                    self.report(error if isinstance(error, Exception) else RuntimeError(repr(error)), item)
-            self.seen = self._reached  # before the ack: who sees the entry gone may rely on it
-            if not self._manual:
-                unpacked.entry.finish()
+        turn = Turn()
+        try:
+            while (unpacked := self._next_entry(None, turn)) is not None:
+                self._hand_over(handler, unpacked)
+                turn.end()
+        finally:
+            turn.end()
+
+    def _hand_over(self, handler: Handler, unpacked: Unpacked) -> None:
+        for item in unpacked.items:
+            if self._closed:
+                return
+            if item.__class__ is not Message:  # as cheap as it gets: this runs for every message
+                self.skip(unpacked.entry, item)  # type: ignore[arg-type]
+                continue
+            try:
+                handler(item)
+            except BaseException as error:  # noqa: BLE001 - the user's code; a live message is not repeated
+                self.report(error if isinstance(error, Exception) else RuntimeError(repr(error)), item)
+        self.seen = self._reached  # before the ack: who sees the entry gone may rely on it
+        if not self._manual:
+            unpacked.entry.finish()
 
     # -- taking --------------------------------------------------------------------------------------------------
 
@@ -261,7 +270,7 @@ class Subscription:
             self._taking.release()
         return taken, entries
 
-    def _next_entry(self, timeout: float | None) -> Unpacked | None:
+    def _next_entry(self, timeout: float | None, turn: Turn | None = None) -> Unpacked | None:
         """The next entry that holds messages; None after `timeout` seconds without one, or when closed."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._closed:
@@ -271,8 +280,12 @@ class Subscription:
                 return None
             if isinstance(item, Fetched) and not item.entry.foreign:
                 self._reached = item.path.rpartition("/")[0], item.entry.sequence + 1
+            if turn is not None and isinstance(item, Fetched):
+                turn.begin(item.entry.messages)
             if (unpacked := self.unpack(item)) is not None:
                 return unpacked
+            if turn is not None:
+                turn.end()
         return None
 
     # What follows is also for zkms.aio, which takes from the inbox on its event loop.
