@@ -465,7 +465,7 @@ def test_a_connection_thread_may_die_again_and_again(
     for _ in range(3):
         kill_connection_thread(session, root, monkeypatch)
         assert session.get(root)[0] == b""
-    eventually(lambda: left_behind() == before)
+    eventually(lambda: no_more(left_behind(), before))
 
 
 def test_an_error_code_that_nobody_knows_costs_a_connection_and_no_more(
@@ -641,7 +641,7 @@ def test_fifty_buses_leave_no_thread_and_no_socket(
     before = left_behind()
     for _ in range(50):
         use()
-    eventually(lambda: left_behind() == before)
+    eventually(lambda: no_more(left_behind(), before))
 
 
 def test_closing_from_several_threads_is_harmless(zookeeper: Server, zookeeper_root: str) -> None:
