@@ -60,8 +60,3 @@ def left_behind() -> Callable[[], tuple[int, int]]:
         return threading.active_count(), len(os.listdir("/proc/self/fd"))  # noqa: PTH208 -- no Path per descriptor
 
     return lambda: statistics.mode(count() for _ in range(50))
-
-
-def no_more(now: tuple[int, int], before: tuple[int, int]) -> bool:
-    """Whether nothing was left behind; less than before is fine, as what an earlier test left may have ended."""
-    return now[0] <= before[0] and now[1] <= before[1]
