@@ -28,11 +28,11 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_holds_the_packages_and_nothing_that_would_litter_site_packages(distributions: Path) -> None:
-    """Only zkms, zkms_cleaner and the metadata come to a user's site-packages."""
+    """Only zkms, zkms_cleaner, zkms_spark and the metadata come to a user's site-packages."""
     (wheel,) = distributions.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"zkms", "zkms_cleaner"}
-    assert {"zkms/py.typed", "zkms_cleaner/py.typed"} <= set(names)
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"zkms", "zkms_cleaner", "zkms_spark"}
+    assert {"zkms/py.typed", "zkms_cleaner/py.typed", "zkms_spark/py.typed", "zkms_spark/page/style.css"} <= set(names)
 
 
 def test_the_sdist_can_build_and_test_itself(distributions: Path) -> None:

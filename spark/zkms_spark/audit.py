@@ -1,0 +1,196 @@
+"""The audit: every guarantee held against the trail, and what breaks one as a row with its evidence.
+
+    lost          stored for a durable or group subscription, never delivered, and nothing accounts for it
+    missed        the same for a live subscription, without a gap event
+    duplicated    delivered again by an event that does not call itself redelivered
+    out_of_order  delivered after a younger message of its producer; in a group, of its key as well
+    early         delivered before it was due
+    after_expiry  delivered after it had expired
+    not_owner     acked by a process that another had taken over from
+
+A row's verdict is `violation`, or `undecided` where lines are missing that would tell.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from zkms_spark import duplicates, missing, order, owners
+from zkms_spark.deadlines import untimely
+from zkms_spark.entries import entries, segments
+from zkms_spark.ledger import balance
+from zkms_spark.partitions import with_passed
+from zkms_spark.survey import Hole, Survey
+
+ROW = (
+    "violation string, verdict string, topic string, sub string, producer string, first bigint, last bigint, "
+    "messages bigint, node string, t double, evidence string"
+)
+HOLES = "topic string, sub string, what string, run string, i bigint, since double, until double, n bigint, text string"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """`findings` are the rows above; `absent` says what became of all that was not delivered, by subscription."""
+
+    findings: DataFrame
+    absent: DataFrame
+    totals: dict[str, int]
+
+
+def audit(trail: DataFrame, recorded: DataFrame, known: Survey, holes: list[Hole], margin: float) -> Audit:
+    """Hold the trail against the guarantees.
+
+    `recorded` is the same with its times not corrected, `margin` how far its clocks are apart, in seconds.
+    """
+    spark = trail.sparkSession
+    sheet = balance(trail).localCheckpoint()
+    totals = sheet.agg(
+        F.count("*").alias("pairs"),
+        F.count_if("suspect").alias("suspects"),
+        F.coalesce(F.sum("steps_back"), F.lit(0)).alias("steps_back"),
+        F.coalesce(F.sum("stored"), F.lit(0)).alias("stored"),
+        F.coalesce(F.sum("delivered"), F.lit(0)).alias("delivered"),
+        F.coalesce(F.sum(F.when(F.col("stored").isNull(), F.col("delivered"))), F.lit(0)).alias("of_unknown"),
+    ).first()
+    assert totals is not None  # noqa: S101 - an aggregate has a row
+    parts = []
+    if known.has_due or known.has_expiry:
+        parts.append(_untimely(recorded, margin))
+    if known.has_epochs:
+        parts.append(_not_owners(trail))
+    absent = spark.createDataFrame([], _ABSENT)
+    if totals.suspects:
+        found = entries(trail, sheet.where("suspect")).localCheckpoint()
+        gone = _fates(trail, known, sheet, found, holes).localCheckpoint()
+        repeated = duplicates.repeats(found).localCheckpoint()
+        parts += [_missing(gone), _repeats(repeated)]
+        absent = _absent(gone)
+        if totals.steps_back:
+            parts.append(_steps_back(order.steps_back(trail, found, repeated)))
+    findings = functools.reduce(DataFrame.unionByName, parts) if parts else spark.createDataFrame([], ROW)
+    return Audit(findings, absent, totals.asDict())
+
+
+_ABSENT = (
+    "topic string, sub string, kind string, fate string, what string, text string, messages bigint, stretches bigint"
+)
+
+
+def _absent(gone: DataFrame) -> DataFrame:
+    """topic, sub, fate, what -> messages: where all that was not delivered has gone."""
+    return gone.groupBy(
+        "topic", "sub", "kind", "fate", F.col("excuse.what").alias("what"), F.col("excuse.text").alias("text")
+    ).agg(F.sum(F.col("past") - F.col("first")).alias("messages"), F.count("*").alias("stretches"))
+
+
+def _fates(trail: DataFrame, known: Survey, sheet: DataFrame, found: DataFrame, holes: list[Hole]) -> DataFrame:
+    who = missing.readers(trail).localCheckpoint()
+    kinds = who.groupBy("topic", "sub").agg(F.min("kind").alias("kind"))
+    told = missing.excuses(trail)
+    if holes:
+        told = told.unionByName(_hole_excuses(trail, who, holes))
+    gone = missing.missing(found, segments(found))
+    if known.has_groups:
+        gone = with_passed(gone, found, trail, kinds)
+    else:
+        gone = gone.withColumn("passed_in_group", F.lit(False))
+    return missing.fates(gone, told, missing.read_to(sheet, found), kinds)
+
+
+def _hole_excuses(trail: DataFrame, who: DataFrame, holes: list[Hole]) -> DataFrame:
+    """Missing lines, for every subscription that they could have been about.
+
+    A live subscription is told of by its own process alone; a purge of a durable one by any.
+    """
+    rows = [(hole.run, hole.since, hole.until, hole.lines, _sentence(hole)) for hole in holes]
+    schema = "hole_run string, since double, until double, n bigint, text string"
+    spans = F.broadcast(trail.sparkSession.createDataFrame(rows, schema))
+    theirs = F.col("hole_run").isNull() | (F.col("hole_run") == F.col("run")) | (F.col("kind") != "live")
+    return (
+        who.join(spans, theirs)
+        .withColumns({"what": F.lit("hole"), "i": F.lit(None).cast("bigint"), "run": F.col("hole_run")})
+        .select(*(part.split()[0] for part in HOLES.split(", ")))
+        .distinct()
+    )
+
+
+def _sentence(hole: Hole) -> str:
+    lines = "lines" if hole.lines is None else "1 line" if hole.lines == 1 else f"{hole.lines:,} lines"
+    return f"{lines} of {hole.node} missing: {hole.reason}"
+
+
+# -- findings --------------------------------------------------------------------------------------------------------
+
+
+def _row(violation: str | Column, verdict: str | Column, evidence: Column) -> list[Column | str]:
+    name = F.lit(violation) if isinstance(violation, str) else violation
+    judged = F.lit(verdict) if isinstance(verdict, str) else verdict
+    return [
+        name.alias("violation"),
+        judged.alias("verdict"),
+        *("topic", "sub", "producer", "first"),
+        (F.col("past") - 1).alias("last"),
+        (F.col("past") - F.col("first")).alias("messages"),
+        *("node", "t"),
+        evidence.alias("evidence"),
+    ]
+
+
+def _missing(gone: DataFrame) -> DataFrame:
+    kind = F.when(F.col("kind") == "live", "missed").otherwise("lost")
+    stored = F.concat(F.lit("stored at "), _clock("stored.t"), F.lit(" by "), F.col("stored.node"))
+    after = F.concat(F.lit("; a younger one was delivered at "), _clock("after.t"))
+    why = F.when(F.col("fate") == "undecided", F.concat(F.lit("; "), _undecided()))
+    evidence = F.concat(stored, F.coalesce(after, F.lit("")), F.coalesce(why, F.lit("")))
+    rows = gone.where("fate in ('violation', 'undecided')").withColumns(
+        {"node": F.coalesce("after.node", "before.node", "stored.node"), "t": F.col("stored.t")}
+    )
+    return rows.select(*_row(kind, F.col("fate"), evidence))
+
+
+def _undecided() -> Column:
+    fewer = F.concat(F.lit("purged were only "), F.col("purged").cast("string"))
+    return F.when(F.col("excuse.what") == "purged", fewer).otherwise(F.col("excuse.text"))
+
+
+def _repeats(repeated: DataFrame) -> DataFrame:
+    evidence = F.concat(
+        *(F.lit("delivered at "), _clock("before.t"), F.lit(" to "), F.col("before.node")),
+        *(F.lit(", again at "), _clock("t"), F.lit(" to "), F.col("node")),
+    )
+    return repeated.select(*_row("duplicated", "violation", evidence))
+
+
+def _steps_back(rows: DataFrame) -> DataFrame:
+    evidence = F.concat(
+        *(F.lit("delivered at "), _clock("t"), F.lit(", after "), F.col("producer")),
+        *(F.lit(":"), F.col("younger").cast("string")),
+    )
+    return rows.select(*_row("out_of_order", "violation", evidence))
+
+
+def _untimely(trail: DataFrame, margin: float) -> DataFrame:
+    rows = untimely(trail, margin)
+    word = F.when(F.col("violation") == "early", ", due at ").otherwise(", expired at ")
+    away = F.abs(F.col("t") - F.col("deadline"))
+    evidence = F.concat(
+        *(F.lit("delivered at "), _clock("t"), word, _clock("deadline")),
+        F.format_string(" (%.3f s away)", away),
+    )
+    return rows.select(*_row(F.col("violation"), "violation", evidence))
+
+
+def _not_owners(trail: DataFrame) -> DataFrame:
+    evidence = F.format_string(
+        "acked with epoch %d at zxid %d, after %s had taken over at zxid %d", "epoch", "zxid", "by.node", "by.zxid"
+    )
+    return owners.usurped(trail).select(*_row("not_owner", "violation", evidence))
+
+
+def _clock(column: str) -> Column:
+    return F.date_format(F.timestamp_micros((F.col(column) * 1e6).cast("bigint")), "HH:mm:ss.SSS")

@@ -1,0 +1,58 @@
+"""Ranges of sequence numbers as numbers: what lets millions of them be compared by adding up.
+
+A range [a, b) is h(b) - h(a) of a hash h. Adding these up over any cover of the same messages, in whatever pieces and
+order, gives the same sum; a message too few, too many or twice changes it, but for one chance in 2**44. So two sides
+of a ledger are compared without listing, sorting or joining a single message.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+
+_KEPT_BITS = 44
+"""Of a hash: leaves room for the sum of some 2**38 ranges in 64 bits, also where overflow is an error."""
+
+
+def name_key(*columns: str) -> Column:
+    """One integer for names: shorter to shuffle, faster to compare."""
+    return F.xxhash64(*columns)
+
+
+def print_of(first: Column, end: Column) -> Column:
+    """The fingerprint of the messages from `first` up to, not including, `end`."""
+    return _hash(end) - _hash(first)
+
+
+def range_print() -> Column:
+    """The fingerprint of a row's messages: its range, or the places in it."""
+    whole = print_of(F.col("seq"), F.col("seq") + F.col("n"))
+    listed = F.aggregate(
+        "places",
+        F.lit(0).cast("bigint"),
+        lambda total, place: total + print_of(F.col("seq") + place, F.col("seq") + place + 1),
+    )
+    return F.when(F.col("places").isNull(), whole).otherwise(listed)
+
+
+def first_number() -> Column:
+    """The first message of a row."""
+    return F.col("seq") + F.coalesce(F.element_at("places", 1), F.lit(0))
+
+
+def end_number() -> Column:
+    """Past the last message of a row."""
+    return F.col("seq") + F.coalesce(F.element_at("places", -1) + 1, F.col("n"))
+
+
+def pieces() -> Column:
+    """A row's messages as an array of (first, past): one range, or one for each place."""
+    whole = F.array(F.struct(F.col("seq").alias("first"), (F.col("seq") + F.col("n")).alias("past")))
+    listed = F.transform(
+        "places", lambda p: F.struct((F.col("seq") + p).alias("first"), (F.col("seq") + p + 1).alias("past"))
+    )
+    return F.when(F.col("places").isNull(), whole).otherwise(listed)
+
+
+def _hash(number: Column) -> Column:
+    return F.shiftrightunsigned(F.xxhash64(number), 64 - _KEPT_BITS)

@@ -1,0 +1,72 @@
+"""Whether a group has gone past a message that it never delivered.
+
+Partitions of a group do not wait for each other, so a younger delivery proves nothing by itself. It does where it is
+of the same key, which is in order; or where every partition has delivered something younger of the same producer.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from zkms_spark.entries import DELIVERED
+from zkms_spark.schema import happened
+
+
+def keyed_messages(trail: DataFrame) -> DataFrame:
+    """producer, topic, number, key: every message that has a key."""
+    rows = happened(trail, "published", "delayed").where("keys is not null")
+    zipped = F.arrays_zip(_numbers().alias("number"), F.col("keys").alias("key"))
+    return rows.select("producer", "topic", F.inline(zipped)).where("key != 0")
+
+
+def with_passed(missing: DataFrame, entries: DataFrame, trail: DataFrame, kinds: DataFrame) -> DataFrame:
+    """The missing stretches, those of groups message by message, with `passed_in_group`."""
+    of_groups = F.broadcast(kinds.where("kind = 'group'").select("topic", "sub"))
+    queue = ["topic", "sub"]
+    others = missing.join(of_groups, queue, "left_anti").withColumn("passed_in_group", F.lit(None).cast("boolean"))
+    single = (
+        missing.join(of_groups, queue, "left_semi")
+        .withColumn("first", F.explode(F.sequence("first", F.col("past") - 1)))
+        .withColumn("past", F.col("first") + 1)
+    )
+    deliveries = entries.where(F.col("side") == DELIVERED).join(single.select("pair").distinct(), "pair", "left_semi")
+    judged = (
+        single.join(_all_partitions(deliveries, trail), "pair", "left")
+        .join(keyed_messages(trail).withColumnRenamed("number", "first"), ["producer", "topic", "first"], "left")
+        .join(_same_key(deliveries, trail), ["pair", "key"], "left")
+    )
+    reached = F.greatest("all_reached", "key_reached")  # of those that are known
+    passed = F.coalesce(F.col("first") < reached, F.lit(False))
+    return others.unionByName(judged.withColumn("passed_in_group", passed).select(*others.columns))
+
+
+def _all_partitions(deliveries: DataFrame, trail: DataFrame) -> DataFrame:
+    """pair -> the number that every partition of the group has reached; none where a partition had nothing."""
+    known = (
+        happened(trail, "subscribed", "delivered")
+        .where("partition is not null")
+        .groupBy("topic", "sub")
+        .agg(F.count_distinct("partition").alias("partitions"))
+    )
+    reached = deliveries.groupBy("pair", "topic", "sub", "partition").agg(F.max("past").alias("past"))
+    least = reached.groupBy("pair", "topic", "sub").agg(
+        F.min("past").alias("all_reached"), F.count("partition").alias("heard")
+    )
+    return least.join(F.broadcast(known), ["topic", "sub"]).where("heard = partitions").select("pair", "all_reached")
+
+
+def _same_key(deliveries: DataFrame, trail: DataFrame) -> DataFrame:
+    """pair, key -> the greatest number delivered."""
+    numbers = deliveries.select(
+        "pair", "producer", "topic", F.explode(F.sequence("first", F.col("past") - 1)).alias("number")
+    )
+    keyed = numbers.join(keyed_messages(trail), ["producer", "topic", "number"])
+    return keyed.groupBy("pair", "key").agg(F.max("number").alias("key_reached"))
+
+
+def _numbers() -> Column:
+    """The number of every message of a row, in the order of its keys."""
+    listed = F.transform("places", lambda place: F.col("seq") + place)
+    whole = F.sequence(F.col("seq"), F.col("seq") + F.col("n") - 1)
+    return F.when(F.col("places").isNull(), whole).otherwise(listed)

@@ -1,0 +1,88 @@
+"""A trail as Spark reads it: explicit columns, from Parquet under date=/hour=.
+
+The columns are those of `zkms.trail.event`, spelled here once more so that this package stands alone inside a cluster;
+a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+from zkms_spark.errors import NoTrail
+
+COLUMNS: dict[str, str] = {
+    "source": "string",
+    "node": "string",
+    "host": "string",
+    "pid": "bigint",
+    "run": "string",
+    "started": "double",
+    "file": "bigint",
+    "i": "bigint",
+    "event": "string",
+    "t": "double",
+    "m": "double",
+    "topic": "string",
+    "producer": "string",
+    "seq": "bigint",
+    "n": "bigint",
+    "places": "array<bigint>",
+    "ids": "array<string>",
+    "keys": "array<bigint>",
+    "sub": "string",
+    "subs": "array<string>",
+    "kind": "string",
+    "partition": "int",
+    "epoch": "bigint",
+    "size": "bigint",
+    "at": "double",
+    "due": "double",
+    "expires": "double",
+    "attempt": "int",
+    "zxid": "bigint",
+    "state": "string",
+    "reason": "string",
+    "of": "string",
+    "lines": "bigint",
+    "lost": "bigint",
+    "removed": "bigint",
+    "flush": "double",
+}
+TRAIL = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
+"""As Spark's DDL."""
+
+
+def read_trail(spark: SparkSession, path: str) -> DataFrame:
+    """The exported trail below `path`, on any file system that Spark knows; `NoTrail` where there is none."""
+    reader = spark.read.schema(TRAIL).option("recursiveFileLookup", "true").option("pathGlobFilter", "*.parquet")
+    try:
+        trail = reader.parquet(path)
+        files = trail.inputFiles()
+    except AnalysisException as error:
+        raise NoTrail(f"there is no trail in {path}: {_first_line(error)}") from error
+    if not files:
+        raise NoTrail(f"there is no trail in {path}: `zkms trail export --to DIR` makes one of what processes recorded")
+    return trail
+
+
+def make_trail(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
+    """A trail of these events, for a try in a notebook; what an event does not say is null."""
+    return spark.createDataFrame([tuple(event.get(name) for name in COLUMNS) for event in events], TRAIL)
+
+
+def empty(spark: SparkSession, ddl: str) -> DataFrame:
+    """No rows, of this schema."""
+    return spark.createDataFrame([], ddl)
+
+
+def happened(trail: DataFrame, *events: str) -> DataFrame:
+    """The rows of these events."""
+    return trail.where(F.col("event").isin(*events))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]
