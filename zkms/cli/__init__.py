@@ -29,6 +29,7 @@ COMMANDS = {
     "purge": Lazy("zkms.cli.purge:purge", "Remove what waits in a queue."),
     "cleaner": Lazy("zkms_cleaner.daemon:main", "Purge what dead subscribers have left behind."),
     "trail": Lazy("zkms.cli.trail:trail", "Export what processes have recorded, or generate a trail."),
+    "report": Lazy("zkms.cli.report:report", "Analyse a trail with Spark, into one HTML file."),
     "bench": Lazy("zkms.cli.bench:bench", "Measure how fast it is, beside the original's algorithm."),
     "doctor": Lazy("zkms.cli.doctor:doctor", "Check ZooKeeper and the tree, and say what to do."),
 }

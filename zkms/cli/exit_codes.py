@@ -16,6 +16,7 @@ class Exit(IntEnum):
     NOBODY = 5
     NO_TRAIL = 6
     AMISS = 7
+    NO_SPARK = 8
     INTERRUPTED = 130
 
 
@@ -28,5 +29,6 @@ MEANING = {
     Exit.NOBODY: "nobody subscribes to the topic",
     Exit.NO_TRAIL: "no trail: the directory is missing, or empty",
     Exit.AMISS: "done, but part of the trail is bad or doubtful, as said on stderr",
+    Exit.NO_SPARK: "no Spark: no Java, or a master that does not answer",
     Exit.INTERRUPTED: "interrupted, by Ctrl-C or SIGTERM",
 }
