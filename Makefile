@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench peers check build clean
+.PHONY: help demo test bench peers check build spark-zip clean
 
 help:  ## say what there is
 	@echo "make demo     see it: caches on several nodes, invalidated through a real ZooKeeper"
@@ -17,6 +17,7 @@ help:  ## say what there is
 	@echo "make peers    the same work on Redis, RabbitMQ, NATS and kazoo's queue; writes benchmarks/results/"
 	@echo "make check    lint, formatting and types"
 	@echo "make build    wheel and sdist, into dist/"
+	@echo "make spark-zip  the analysis for spark-submit, into dist/zkms_spark.zip"
 	@echo "make clean    remove what the others made"
 
 demo: $(VENV)/demo.stamp
@@ -40,6 +41,9 @@ check: $(VENV)/dev.stamp
 build: $(VENV)/dev.stamp
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
+
+spark-zip: $(VENV)/dev.stamp
+	$(BIN)/python spark/package.py dist/zkms_spark.zip
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
