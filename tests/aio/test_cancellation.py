@@ -234,23 +234,26 @@ def test_connecting_to_a_server_that_says_nothing_can_be_cancelled() -> None:
 def test_without_the_undoing_a_connection_would_stay(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """Breaking the mechanism on purpose: then the client is seen in ZooKeeper."""
     opened: list[zkms.Bus] = []
-    undo = bus_module._Opener.undo
+    go = threading.Event()
+    make = bus_module._Opener.open
 
-    def leave(self: bus_module._Opener, job: Any) -> None:
-        opened.append(job.result())
-
-    monkeypatch.setattr(bus_module._Opener, "undo", leave)
+    def slowly(self: bus_module._Opener) -> zkms.Bus:
+        bus = make(self)
+        opened.append(bus)
+        assert go.wait(60)
+        return bus
 
     async def main() -> None:
         async with connect() as witness:
+            monkeypatch.setattr(bus_module._Opener, "open", slowly)
+            monkeypatch.setattr(bus_module._Opener, "undo", lambda _self, _job: go.set())
             opening = asyncio.create_task(_open(connect))
-            await asyncio.sleep(0.005)
+            await until(lambda: opened)
             assert await cancelled(opening)
             assert len(await witness.clients()) == 2
-            opened[0].close()
+            await asyncio.to_thread(opened[0].close)
 
     run(main())
-    assert undo
 
 
 async def _open(connect: Connect) -> zkms.aio.Bus:
@@ -422,8 +425,10 @@ def test_a_busy_handler_is_cancelled_when_its_time_is_over(connect: Connect) -> 
 
     async def main() -> None:
         ends: list[str] = []
+        begun = asyncio.Event()
 
         async def polite(message: Message) -> None:
+            begun.set()
             try:
                 await asyncio.sleep(600)
             except asyncio.CancelledError:
@@ -431,6 +436,7 @@ def test_a_busy_handler_is_cancelled_when_its_time_is_over(connect: Connect) -> 
                 raise
 
         async def stubborn(message: Message) -> None:
+            begun.set()
             while "let go" not in ends:
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.sleep(0.01)
@@ -438,8 +444,9 @@ def test_a_busy_handler_is_cancelled_when_its_time_is_over(connect: Connect) -> 
         async with connect() as bus:
             for handler in (polite, stubborn):
                 sub = await bus.subscribe("users", handler)
+                begun.clear()
                 await bus.publish("users", 1)
-                await asyncio.sleep(0.05)
+                await begun.wait()
                 began = time.monotonic()
                 await sub.unsubscribe(timeout=0.1)
                 assert time.monotonic() - began < 20
