@@ -175,14 +175,16 @@ class Flow:
         deadline = time.monotonic() + timeout
         poll = self._prepare(connection, goodbye)
         ready = self._receive(connection)  # what was read with the last word to kazoo
+        looked = False
         while not ready:
             self._run_steps()
             self._send(connection)
             if self._steps or (self._unsent and not self._out):
                 continue
-            left = deadline - time.monotonic()
-            if left <= 0:
+            left = max(0.0, deadline - time.monotonic())
+            if not left and looked:  # never without a look: the answer to kazoo's last ping may lie there
                 return []
+            looked = True
             self._asleep = True
             if self._steps or (self._unsent and not self._out):
                 self._asleep = False
