@@ -156,6 +156,9 @@ class Bus:
         self._subscriptions: dict[str, Subscription] = {}
         """The latest for each topic."""
         self._closing: asyncio.Task[None] | None = None
+        self._ending = threading.Lock()
+        self._ended: Future[None] | None = None
+        """What closes the threaded bus."""
 
     def __repr__(self) -> str:
         return f"<aio.{repr(self._bus)[1:]}"
@@ -185,8 +188,8 @@ class Bus:
         """
         timeout = check_seconds("timeout", timeout)
         if asyncio.get_running_loop() is not self._calls.loop and self._calls.loop.is_closed():
-            await asyncio.to_thread(self._bus.close, timeout)  # the one thing that can be done from elsewhere
-            self._calls.close()
+            # The one thing that can be done from elsewhere; whoever noticed the loop's end may have begun it.
+            await asyncio.shield(asyncio.wrap_future(self._close_threaded(timeout)))
             return
         self._calls.check_loop()
         own = asyncio.current_task()
@@ -217,12 +220,14 @@ class Bus:
                     await self._calls.finished(subscription.busy)
 
     def _close_threaded(self, timeout: float) -> Future[None]:
-        """On a thread of its own: calls that wait for ZooKeeper must not be in the way."""
-        pool = ThreadPoolExecutor(1, "zkms-aio-close")
-        closing = pool.submit(self._bus.close, timeout)
-        closing.add_done_callback(lambda _: self._calls.close())
-        pool.shutdown(wait=False)
-        return closing
+        """Once, on a thread of its own: calls that wait for ZooKeeper must not be in the way."""
+        with self._ending:
+            if self._ended is None:
+                pool = ThreadPoolExecutor(1, "zkms-aio-close")
+                self._ended = pool.submit(self._bus.close, timeout)
+                self._ended.add_done_callback(lambda _: self._calls.close())
+                pool.shutdown(wait=False)
+            return self._ended
 
     def _orphaned(self) -> None:
         """On a thread of the core: the event loop is no more, so nobody will ever take a message."""
