@@ -13,6 +13,8 @@ from zkms.testing.server import Server
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHOWN = {
+    "dogpile_region": ["cached: 10 10", "changed by the first: done", "read by the second: 12"],
+    "django_cache": ["cached: Ada Ada", "renamed by the first: done", "read by the second: Grace"],
     "three_lines": ["user changed: 42"],
     "cache_cluster": [
         "nodes: ['ready', 'ready', 'ready']",

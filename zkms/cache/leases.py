@@ -52,3 +52,11 @@ class Leases:
         ticket = rest.pop(key)
         self._noted.set(_Noted(rest, forgotten))
         return ticket
+
+    def noted(self, key: Key) -> bool:
+        """Whether this context has missed the key, and has not set it since."""
+        return key in self._noted.get().tickets
+
+    def forget(self) -> None:
+        """What this context has missed so far says nothing about what it sets from now on."""
+        self._noted.set(_NOTHING)

@@ -161,6 +161,12 @@ class Store:
         """For a load that begins now."""
         return self._tickets.now
 
+    def supersede(self, ticket: int) -> None:
+        """This store takes the place of another: tickets up to this one, which are of that other, are void."""
+        with self.lock:
+            self._tickets.now = max(self._tickets.now, ticket)
+            self._tickets.void_all()
+
     # -- loading -------------------------------------------------------------------------------------------------
 
     def begin(self, key: Key, tags: tuple[str, ...], owner: object, patience: float) -> tuple[Flight, bool]:

@@ -1,0 +1,77 @@
+"""Django under gunicorn, which forks: every worker has a connection of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integrations.conftest import HERE, Eventually
+from zkms.testing.server import Server
+
+WORKERS = 2
+
+
+@pytest.fixture
+def site(zookeeper: Server, zookeeper_root: str, tmp_path: Path) -> Iterator[httpx.Client]:
+    """The site, loaded by gunicorn before it forks; ended afterwards, in good order."""
+    data = tmp_path / "value"
+    data.write_text("old")
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(64)
+        number, port = listening.fileno(), listening.getsockname()[1]
+        command = [sys.executable, "-m", "gunicorn", "--preload", "--bind", f"fd://{number}", "--timeout", "120"]
+        running = subprocess.Popen(
+            [*command, "--workers", str(WORKERS), "--log-level", "warning", "django_site:application"],
+            cwd=HERE / "programs",
+            env={**os.environ, "HOSTS": zookeeper.hosts, "ROOT": zookeeper_root, "DATA": str(data)},
+            pass_fds=[number],
+        )
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
+            yield client
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(60) == 0
+    finally:
+        running.kill()
+        running.wait()
+
+
+def read(client: httpx.Client) -> list[dict[str, Any]]:
+    """As many answers at once as there are workers, which are too slow for one of them to give all."""
+    with ThreadPoolExecutor(WORKERS) as pool:
+        return [answer.json() for answer in pool.map(client.get, ["/read"] * WORKERS)]
+
+
+def test_a_write_in_one_worker_is_seen_by_all(site: httpx.Client, eventually: Eventually) -> None:
+    """Although the parent of the workers had used the cache before it forked them."""
+    having: dict[int, dict[str, Any]] = {}
+
+    def everybody_has_it() -> bool:
+        having.update({answer["pid"]: answer for answer in read(site) if answer["cached"]})
+        return len(having) == WORKERS
+
+    eventually(everybody_has_it, timeout=120, what="a cached value in every worker")
+    assert {answer["value"] for answer in having.values()} == {"old"}
+    assert {answer["loaded"] for answer in having.values()} == {None}, "memory of before the fork"
+    writer = site.get("/write/new").json()["pid"]
+    assert writer in having
+    seen: set[int] = set()
+
+    def everybody_was_asked() -> bool:
+        answers = read(site)
+        assert {answer["value"] for answer in answers} == {"new"}
+        seen.update(answer["pid"] for answer in answers)
+        return len(seen) == WORKERS
+
+    eventually(everybody_was_asked, timeout=120, what="an answer from every worker")
