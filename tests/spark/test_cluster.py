@@ -20,6 +20,8 @@ from zkms.trail.generate import Generator
 from zkms.trail.planting import parse_faults
 
 pytestmark = pytest.mark.timeout(1200)
+LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Five Javas that live for a minute: compiling well would take them longer than the work."""
 PROJECT = Path(__file__).parents[2]
 
 
@@ -44,6 +46,7 @@ def cluster(tmp_path: Path, eventually: Callable[..., None]) -> Iterator[Cluster
         "JAVA_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": LIGHT,
         "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -91,6 +94,9 @@ def test_a_packaged_job_runs_on_a_master_with_two_workers(cluster: Cluster, tmp_
         "spark.driver.memory": "600m",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.driver.extraJavaOptions": LIGHT,
+        "spark.executor.extraJavaOptions": LIGHT,
         "spark.ui.enabled": "false",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "240s",
