@@ -142,6 +142,8 @@ def holes(trail: DataFrame, found: Survey) -> list[Hole]:
     stems = happened(trail, "opened").select("source", "run").distinct().collect()
     run_of = {(row.source or "").rpartition("-")[0]: row.run for row in stems}
     for row in happened(trail, "lost").select("run", "node", "at", "t", "n", "of", "reason").collect():
+        if row.n == 0:
+            continue
         run = row.run if row.of is None else run_of.get(row.of.rpartition("-")[0])
         node = found.runs[run].node if run in found.runs else row.of or row.node or "?"
         since = row.at if row.at is not None else row.t

@@ -9,7 +9,7 @@ KEPT, BROKEN, UNDECIDED, UNTRIED = "kept", "broken", "undecided", "untried"
 GUARANTEES = {
     "missed": (
         "Live subscriptions hear of every message, or of a gap",
-        "a live subscription missed it and was not told",
+        "missed by a live subscription that was not told",
     ),
     "lost": ("Nothing stored for a durable or group subscription is lost", "stored and never delivered"),
     "duplicated": ("Nothing is delivered twice, unless called a redelivery", "delivered twice"),
