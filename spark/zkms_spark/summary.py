@@ -24,7 +24,8 @@ def reasons(analysis: Analysis) -> list[str]:
     """Why the verdict is what it is."""
     broken = [verdict for verdict in analysis.verdicts if verdict.status == BROKEN]
     undecided = [verdict for verdict in analysis.verdicts if verdict.status == UNDECIDED]
-    return [f"{verdict.guarantee}: {verdict.reason}." for verdict in broken + undecided]
+    unsaid = dict.fromkeys(f"Not everything can be judged: {verdict.reason}." for verdict in undecided)
+    return [*(f"{verdict.guarantee}: {verdict.reason}." for verdict in broken), *unsaid]
 
 
 def sentences(analysis: Analysis) -> list[str]:

@@ -80,7 +80,7 @@ def report(
 
     try:
         with _exported(directories) as trail:
-            analysis = _analyse(trail, master, out)
+            analysis = _analyse(trail, master, out, ", ".join(directories))
     except ModuleNotFoundError as error:
         raise Failure(f"'zkms report' needs {error.name}: pip install 'zkms[spark]'") from error
     except NoTrail as error:
@@ -92,7 +92,7 @@ def report(
         ctx.exit(Exit.AMISS)
 
 
-def _analyse(trail: str, master: str, out: Path) -> Analysis:
+def _analyse(trail: str, master: str, out: Path, source: str) -> Analysis:
     from zkms_spark.analysis import STAGES, analyse
     from zkms_spark.report import render
     from zkms_spark.session import open_session
@@ -103,6 +103,7 @@ def _analyse(trail: str, master: str, out: Path) -> Analysis:
             work.watch(spark)
             analysis = analyse(spark, trail, work.begin)
             work.watch(None)
+        analysis.source = source  # what was asked for, not where it was exported to on the way
         work.begin("page")
         _write(out, render(analysis))
     return analysis
