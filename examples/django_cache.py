@@ -14,7 +14,7 @@ CACHES = {
     "default": {
         "BACKEND": "zkms.integrations.django.ZkmsCache",
         "LOCATION": HOSTS,
-        "OPTIONS": {"root": ROOT, "wait": 5.0},  # a write waits until every process has dropped the old value
+        "OPTIONS": {"root": ROOT, "wait": 10.0},  # a write waits until every process has dropped the old value
     }
 }
 

@@ -17,7 +17,7 @@ def worker(pipe: Connection, prices: dict[str, int]) -> None:
     from dogpile.cache import make_region
 
     region = make_region().configure(
-        "zkms", expiration_time=3600, arguments={"hosts": HOSTS, "root": ROOT, "name": "prices", "wait": 5.0}
+        "zkms", expiration_time=3600, arguments={"hosts": HOSTS, "root": ROOT, "name": "prices", "wait": 10.0}
     )
 
     @region.cache_on_arguments()

@@ -13,6 +13,8 @@ from zkms.testing.server import Server
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHOWN = {
+    "flask_cache": ["cached: 10 10", "changed by the first: done", "read by the second: 12"],
+    "fastapi_cache": ["cached: 10 10", "changed by the first: True", "read by the second: 12"],
     "dogpile_region": ["cached: 10 10", "changed by the first: done", "read by the second: 12"],
     "django_cache": ["cached: Ada Ada", "renamed by the first: done", "read by the second: Grace"],
     "three_lines": ["user changed: 42"],
