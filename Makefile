@@ -21,7 +21,7 @@ help:  ## say what there is
 	@echo "make clean    remove what the others made"
 
 demo: $(VENV)/demo.stamp
-	$(BIN)/zkms demo $(ARGS)
+	$(BIN)/zkms demo --report demo-report.html $(ARGS)
 
 # Three at a time, as most tests wait for something: a session to expire, a node to come back.
 test: $(VENV)/dev.stamp
@@ -57,7 +57,7 @@ $(VENV)/pip.stamp: constraints.txt
 	@touch $@
 
 $(VENV)/demo.stamp: $(VENV)/pip.stamp pyproject.toml
-	$(INSTALL) --build-constraint constraints.txt --editable '.[server,cleaner]'
+	$(INSTALL) --build-constraint constraints.txt --editable '.[server,cleaner,spark]'
 	@touch $@
 
 $(VENV)/bench.stamp: $(VENV)/pip.stamp pyproject.toml

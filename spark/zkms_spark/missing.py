@@ -106,21 +106,37 @@ def fates(missing: DataFrame, excuses: DataFrame, read_to: DataFrame, kinds: Dat
     found = heard.groupBy("pair", "first").agg(best.alias("excuse"))
     what = F.col("excuse.what")
     judged = known.join(found, ["pair", "first"], "left").join(removed, ["topic", "sub"], "left")
-    return judged.withColumn(
+    return _split(judged).withColumn(
         "fate",
-        F.when((what == "hole") | _too_few_purged(), "undecided")
+        F.when((what == "hole") | ~F.col("covered"), "undecided")
         .when(what.isNotNull(), "accounted")
         .when(F.col("passed"), "violation")
         .otherwise("waiting"),
     )
 
 
-def _too_few_purged() -> Column:
-    """A purge says how many messages it removed, and these were the youngest: of older ones it tells nothing."""
-    purged = F.col("excuse.what") == "purged"
+def _split(judged: DataFrame) -> DataFrame:
+    """A purge says how many messages it removed, and these were the youngest: of older ones it tells nothing.
+
+    So a stretch that it covers in part becomes two; `covered` says which is which.
+    """
+    purged = F.coalesce(F.col("excuse.what") == "purged", F.lit(False))
+    length = F.col("past") - F.col("first")
     youngest_first = Window.partitionBy("topic", "sub").orderBy(F.desc("stored.t"), F.desc("first"), "pair")
-    so_far = F.sum(F.when(purged, F.col("past") - F.col("first"))).over(youngest_first)
-    return purged & (so_far > F.col("purged"))
+    so_far = F.sum(F.when(purged, length).otherwise(0)).over(youngest_first)
+    room = F.greatest(F.lit(0), F.col("purged") - (so_far - length))
+    covered = F.when(purged, F.least(length, room)).otherwise(length)
+    cut = F.col("past") - F.col("taken")
+    parts = F.array(
+        F.struct(F.col("first").alias("first"), cut.alias("past"), F.lit(False).alias("covered")),
+        F.struct(cut.alias("first"), F.col("past").alias("past"), F.lit(True).alias("covered")),
+    )
+    kept = [name for name in judged.columns if name not in ("first", "past")]
+    return (
+        judged.withColumn("taken", covered.cast("bigint"))
+        .withColumn("part", F.explode(F.filter(parts, lambda part: part["past"] > part["first"])))
+        .select(*kept, "part.first", "part.past", "part.covered")
+    )
 
 
 def _is_passed() -> Column:

@@ -39,19 +39,32 @@ _SETTINGS = {
 }
 
 
+SMALL_BYTES = 16 << 20
+"""Of Parquet: so little that what is compiled, planned or split costs more than it gains."""
+_SMALL = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
+}
+_SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
 @contextmanager
-def open_session(master: str = LOCAL, settings: Mapping[str, str] | None = None) -> Iterator[Any]:
+def open_session(
+    master: str = LOCAL, settings: Mapping[str, str] | None = None, *, small: bool = False
+) -> Iterator[Any]:
     """A SparkSession for a block; afterwards its processes and temporary files are gone.
 
-    `settings` are Spark's, and win over ours.
+    `settings` are Spark's, and win over ours. `small` is for a trail of less than `SMALL_BYTES`.
     """
     _check(master)
-    given = dict(settings or {})
+    small = small and _is_local(master)
+    given = (_SMALL if small else {}) | dict(settings or {})
     with tempfile.TemporaryDirectory(prefix="zkms-spark-") as name:
         directory = Path(name)
         log = directory / "java.log"
         with _environment(JAVA_HOME=str(make_java_home(directory, log)), SPARK_LOCAL_IP=_own_address(master)):
-            spark = _start(master, directory, log, given)
+            spark = _start(master, directory, log, given, _SMALL_JAVA if small else "")
             try:
                 if not _is_local(master):
                     _await_workers(spark, master)
@@ -70,7 +83,7 @@ def attach() -> Any:
     return builder.getOrCreate()
 
 
-def _start(master: str, directory: Path, log: Path, given: dict[str, str]) -> Any:
+def _start(master: str, directory: Path, log: Path, given: dict[str, str], java: str) -> Any:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -81,7 +94,7 @@ def _start(master: str, directory: Path, log: Path, given: dict[str, str]) -> An
         "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={directory} -Djava.io.tmpdir={directory}",
+        "spark.driver.extraJavaOptions": f"{java} -Dderby.system.home={directory} -Djava.io.tmpdir={directory}".strip(),
     }
     builder = SparkSession.builder.master(master).appName("zkms")
     for key, value in (settings | given).items():

@@ -16,20 +16,12 @@ from zkms.trail.generate import PLANTED, Generator
 from zkms.trail.planting import parse_faults
 
 EVENTS = 200_000
-QUICK = {
-    # Little data: what is compiled, planned or split costs more than it gains.
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     """A local Spark."""
-    with open_session("local[2]", QUICK) as session:
+    with open_session("local[2]", {"spark.driver.memory": "1g"}, small=True) as session:
         yield session
 
 

@@ -74,32 +74,44 @@ def report(
     which must be able to read the trail.
     """
     set_up_logging(verbose)
-    if not out.parent.is_dir():
-        raise Failure(f"there is no directory {str(out.parent)!r} for --out", Exit.USAGE)
-    from zkms_spark.errors import NoSpark, NoTrail
-
-    try:
-        with _exported(directories) as trail:
-            analysis = _analyse(trail, master, out, ", ".join(directories))
-    except ModuleNotFoundError as error:
-        raise Failure(f"'zkms report' needs {error.name}: pip install 'zkms[spark]'") from error
-    except NoTrail as error:
-        raise Failure(str(error), Exit.NO_TRAIL) from error
-    except NoSpark as error:
-        raise Failure(str(error), Exit.NO_SPARK) from error
+    check_out(out)
+    analysis = make_report(directories, master, out)
     _tell(analysis, out, json_)
     if strict and analysis.overall != "kept":
         ctx.exit(Exit.AMISS)
 
 
+def check_out(out: Path) -> None:
+    """`Failure` if a page cannot go there."""
+    if not out.parent.is_dir():
+        raise Failure(f"there is no directory {str(out.parent)!r} for the report", Exit.USAGE)
+
+
+def make_report(directories: tuple[str, ...], master: str, out: Path) -> Analysis:
+    """Analyse what was recorded, and write the page."""
+    from zkms_spark.errors import NoSpark, NoTrail
+
+    try:
+        with _exported(directories) as trail:
+            return _analyse(trail, master, out, ", ".join(directories))
+    except ModuleNotFoundError as error:
+        raise Failure(f"a report needs {error.name}: pip install 'zkms[spark]'") from error
+    except NoTrail as error:
+        raise Failure(str(error), Exit.NO_TRAIL) from error
+    except NoSpark as error:
+        raise Failure(str(error), Exit.NO_SPARK) from error
+
+
 def _analyse(trail: str, master: str, out: Path, source: str) -> Analysis:
     from zkms_spark.analysis import STAGES, analyse
     from zkms_spark.report import render
-    from zkms_spark.session import open_session
+    from zkms_spark.session import SMALL_BYTES, open_session
 
+    local = Path(trail)
+    small = local.is_dir() and sum(file.stat().st_size for file in local.rglob("*.parquet")) < SMALL_BYTES
     with Work(len(STAGES) + 2) as work:
         work.begin("start")
-        with open_session(master) as spark:
+        with open_session(master, small=small) as spark:
             work.watch(spark)
             analysis = analyse(spark, trail, work.begin)
             work.watch(None)
@@ -162,15 +174,19 @@ def _exported(directories: tuple[str, ...]) -> Iterator[str]:
 
 
 def _tell(analysis: Analysis, out: Path, json_: bool) -> None:
-    from zkms_spark.summary import headline, reasons, sentences
-
     if json_:
         print_json(_figures(analysis, out))
         return
-    click.echo(headline(analysis))
-    for line in [*reasons(analysis), *sentences(analysis)]:
-        click.echo(f"  {line}")
+    for line in told(analysis):
+        click.echo(line)
     click.echo(f"Report: {out.resolve()}")
+
+
+def told(analysis: Analysis) -> list[str]:
+    """The report in a few lines."""
+    from zkms_spark.summary import headline, reasons, sentences
+
+    return [headline(analysis), *(f"  {line}" for line in [*reasons(analysis), *sentences(analysis)])]
 
 
 def _figures(analysis: Analysis, out: Path) -> dict[str, Any]:

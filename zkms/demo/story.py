@@ -27,6 +27,8 @@ GRACE = 1.0
 INTERVAL = 0.5
 STREAM = 200
 AFTER_KILL = 200
+FLUSHED = 1.0
+"""Seconds after which what has happened is in a node's trail."""
 PATIENCE = 20.0
 """Seconds until something that has to happen counts as not happening."""
 
@@ -154,6 +156,8 @@ class Story:
     def _kill(self) -> tuple[int, float, Receipt]:
         victim = self._nodes[VICTIM]
         self._title(f"{victim.name} is killed with kill -9, and {AFTER_KILL} more changes are published")
+        if self._trail is not None:
+            time.sleep(FLUSHED)  # or the last lines of its trail would die with it
         victim.kill()
         killed_at = time.monotonic()
         receipts = []
