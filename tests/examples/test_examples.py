@@ -13,6 +13,7 @@ from zkms.testing.server import Server
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHOWN = {
+    "cachetools_mapping": ["cached: 10 10", "dropped by everybody: True", "read by the second: 12"],
     "flask_cache": ["cached: 10 10", "changed by the first: done", "read by the second: 12"],
     "fastapi_cache": ["cached: 10 10", "changed by the first: True", "read by the second: 12"],
     "dogpile_region": ["cached: 10 10", "changed by the first: done", "read by the second: 12"],
