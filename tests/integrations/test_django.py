@@ -128,6 +128,17 @@ def test_a_miss_in_an_earlier_request_does_not_make_a_write_a_fill(
     assert other.get("later") is None
 
 
+def test_an_overtaken_value_is_not_stored_however_many_were_missed(cache: ZkmsCache, bus: zkms.Bus) -> None:
+    """More than are remembered: what was forgotten is checked as if it were the oldest."""
+    other = zkms.Cache(bus, "django")
+    keys = [f"many{number}" for number in range(400)]
+    assert cache.get_many(keys) == {}
+    assert other.invalidate(cache.make_key(keys[0]), wait=60.0)
+    assert keys[0] in cache.set_many(dict.fromkeys(keys, "loaded before that"))
+    assert cache.get(keys[0]) is None
+    assert cache.get(keys[-1]) == "loaded before that"
+
+
 # -- Django's contract ---------------------------------------------------------------------------------------------
 
 

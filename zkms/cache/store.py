@@ -231,11 +231,12 @@ class Store:
         with self.lock:
             self._drop(keys, tags)
 
-    def replace(self, key: Key, value: Any, tags: tuple[str, ...]) -> bool:
-        """Drop the key and keep a new value, in one step."""
+    def replace(self, key: Key, value: Any, tags: tuple[str, ...], ticket: int | None = None) -> bool:
+        """Drop the key and keep a new value, in one step; only drop it, if the value's ticket is void."""
         with self.lock:
+            fresh = ticket is None or self._tickets.valid(ticket, key, tags)
             self._drop([key], [])
-            return self._keep(key, value, tags, self._tickets.now)
+            return fresh and self._keep(key, value, tags, self._tickets.now)
 
     def _drop(self, keys: list[Key], tags: list[str]) -> None:
         self._tickets.void(keys, tags)

@@ -60,11 +60,13 @@ class NearCache(Cache):
         return self._store.set(self._check(key), new, (), ticket)
 
     def write(self, entries: Mapping[Key, Entry], wait: float | None) -> Outcome | None:
-        """Keep new values here, and drop the old ones everywhere else: put() for several."""
+        """Keep new values here, and drop the old ones everywhere else: put() for several.
+
+        Who has missed more keys than are remembered may have missed these: then they are checked like what is filled.
+        """
         plain = {self._check(key): new for key, new in entries.items()}
         for key, new in plain.items():
-            self._leases.take(key)
-            self._store.replace(key, new, ())
+            self._store.replace(key, new, (), self._leases.take(key))
         return self._node.tell(plain, wait=wait)
 
     def drop(self, keys: list[Key], wait: float | None) -> Outcome | None:
