@@ -8,6 +8,7 @@ Each process serves the page, and the rows from its own memory. See node.py for 
 import argparse
 import multiprocessing
 import os
+import signal
 import socket
 import tempfile
 from contextlib import suppress
@@ -26,6 +27,7 @@ def main() -> None:
     parser.add_argument("hosts", nargs="?", default=HOSTS, help=f"ZooKeeper (default: {HOSTS})")
     parser.add_argument("--port", type=int, default=8000, help="of the first; 0: any that is free (default: 8000)")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends it like Ctrl-C
     sockets = [socket.create_server(("127.0.0.1", options.port + i if options.port else 0)) for i in range(NODES)]
     urls = [f"http://127.0.0.1:{each.getsockname()[1]}" for each in sockets]
     context = multiprocessing.get_context("spawn")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import urllib.request
@@ -21,7 +20,7 @@ APPLICATION = Path(__file__).parents[2] / "examples" / "web_app"
 
 @pytest.fixture
 def urls(zookeeper: Server, zookeeper_root: str) -> Iterator[list[str]]:
-    """Where its processes listen; Ctrl-C ends it in good order."""
+    """Where its processes listen; it ends in good order, as with Ctrl-C."""
     running = subprocess.Popen(
         [sys.executable, str(APPLICATION), zookeeper.hosts, "--port", "0"],
         env=os.environ | {"ZKMS_ROOT": zookeeper_root},
@@ -31,7 +30,7 @@ def urls(zookeeper: Server, zookeeper_root: str) -> Iterator[list[str]]:
     assert running.stdout is not None
     try:
         yield running.stdout.readline().split()[3:]
-        running.send_signal(signal.SIGINT)
+        running.terminate()
         assert running.wait(60) == 0
     finally:
         running.kill()
