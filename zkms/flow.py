@@ -73,6 +73,8 @@ class Flow:
         """What has arrived, in its first `_have` bytes; as large as the largest answer that is being read."""
         self._have = 0
         self._wakes_at = 1
+        self._heard_at = 0.0
+        """When something arrived last."""
         self._asleep = False
         self._bell, self._button = socket.socketpair()
         self._bell.setblocking(False)
@@ -87,6 +89,14 @@ class Flow:
         self._client = client
         self._chroot = len(client.chroot)
         client._connection._read = self._read_for_kazoo
+        write = client._connection._write
+
+        def write_for_kazoo(message: bytes, timeout: float) -> None:
+            """Its pings and its goodbye, behind what the socket has not taken yet of ours."""
+            unsent, self._out = self._out, b""
+            write(unsent + bytes(message), timeout)
+
+        client._connection._write = write_for_kazoo
 
     # -- any thread ----------------------------------------------------------------------------------------------
 
@@ -119,7 +129,7 @@ class Flow:
             first = self._unanswered[0] if self._unanswered else self._unsent[0]
         except IndexError:
             return False
-        return time.monotonic() - first.sent > deadline
+        return time.monotonic() - max(first.sent, self._heard_at) > deadline
 
     # -- the connection begins and ends ---------------------------------------------------------------------------
 
@@ -193,6 +203,7 @@ class Flow:
             pending = isinstance(connection, ssl.SSLSocket) and connection.pending() > 0
             rung = poll.poll(0 if pending else min(left, 3600.0) * 1000)
             self._asleep = False
+            pending = pending or time.monotonic() >= deadline  # poll() hides what is too little to be woken for
             for number, _ in rung:
                 if number == self._bell.fileno():
                     with contextlib.suppress(BlockingIOError):
@@ -222,7 +233,7 @@ class Flow:
     def _tell(self, call: Callable[..., None], *args: Any) -> None:
         try:
             call(*args)
-        except Exception:
+        except BaseException:  # whatever it was, the connection's thread goes on
             log.exception("a step on the connection's thread failed: %s", call)
 
     def _send(self, connection: socket.socket, *, wholly: bool = False) -> None:
@@ -270,6 +281,8 @@ class Flow:
             if not count:
                 raise ConnectionDropped("socket connection broken")
             self._have += count
+            self._heard_at = time.monotonic()
+            self._client._connection.ping_outstanding.clear()  # a sign of life, of which kazoo knows nothing
             read = count == room or isinstance(connection, ssl.SSLSocket)
         if not self._have:
             return False
@@ -323,6 +336,8 @@ class Flow:
         if len(frame) < _REPLY.size:
             raise ConnectionDropped("an answer without a header")
         xid, zxid, code = _REPLY.unpack_from(frame)
+        if zxid > 0:  # since ZooKeeper 3.9 also that of an event: no server that is older shall be asked from now on
+            self._client.last_zxid = max(zxid, self._client.last_zxid)
         if xid == _EVENT:
             self._event(frame)
             return True
@@ -333,8 +348,6 @@ class Flow:
             if not self._client._pending:
                 raise ConnectionDropped(f"an answer to nothing that was asked: {xid}")
             return False
-        if zxid > 0:
-            self._client.last_zxid = zxid
         asked = self._unanswered.popleft()
         request = asked.request
         value, error = None, None

@@ -54,10 +54,11 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         def run() -> None:
             try:
                 func(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001 - kazoo has logged it
-                self.failure = error
-            if func.__name__ == "zk_loop":
-                self.ended.set()
+            except BaseException as error:  # noqa: BLE001 - kazoo has logged it
+                self.failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
+            finally:
+                if func.__name__ == "zk_loop":
+                    self.ended.set()
 
         thread = threading.Thread(target=run, daemon=True, name="zkms-kazoo")
         thread.start()
@@ -74,7 +75,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         connection = self.connection
         if connection is not None:
             try:
-                connection.shutdown(socket.SHUT_RDWR)
+                # SSLSocket's own would first make it a plain one, under the feet of the thread that reads from it.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
             except OSError as error:
                 log.debug("connection was closed already: %s", error)
 

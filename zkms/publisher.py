@@ -210,7 +210,7 @@ class Publisher:
             if left <= 0 or not self._order.acquire(timeout=left):
                 raise ConnectionLost("could not be sent to ZooKeeper in time", outcome_unknown=False)
             with self._state:
-                if self._roomy():
+                if self._roomy() and not self._closed:
                     return
             self._order.release()
             with self._state:
@@ -263,7 +263,12 @@ class Publisher:
     def _launch(self, outgoing: Outgoing, operations: list[Operation]) -> None:
         operations.insert(1, self._producer.advance(outgoing.last))
         outgoing.settled, outgoing.error = False, None
-        self._session.multi_async(operations).add_done_callback(lambda reply: self._settle(outgoing, reply))
+        try:
+            sent = self._session.multi_async(operations)
+        except StoreError as error:  # too large after all: it has a number, so it has to be settled in its turn
+            sent = Future()
+            sent.set_exception(error)
+        sent.add_done_callback(lambda reply: self._settle(outgoing, reply))
 
     # -- settling ------------------------------------------------------------------------------------------------
 
@@ -274,11 +279,14 @@ class Publisher:
             outgoing.settled, outgoing.error = True, error
             if outgoing not in self._outstanding:
                 return  # given up when the bus was closed
-            if error is None:
+            given_up = error is not None and self._closed  # nobody is left to recover
+            if error is None or given_up:
                 self._outstanding.remove(outgoing)  # the first one, so this is quick
             else:
                 self._ready, self._wanted = False, True
             self._state.notify_all()
+        if given_up and outgoing.future.set_running_or_notify_cancel():
+            outgoing.future.set_exception(error)
         if error is None:
             _, stat, *paths = reply.result()
             names = [member.subscription for member in outgoing.targets]

@@ -20,7 +20,7 @@ from zkms.errors import Closed, ConnectionLost, NodeMissing, Unsupported, ZkmsEr
 from zkms.inbox import Fetched, Gap, Inbox, Marker
 from zkms.requests import CREATED, DELETED
 from zkms.session import Session, State
-from zkms.tree import Entry, parse_entry
+from zkms.tree import Entry, carried, parse_entry
 
 log = logging.getLogger("zkms.reader")
 RETRY_AFTER = 0.5
@@ -63,6 +63,8 @@ class Reader:
         self._worn = worn
         self._created = 0
         """How many entries we know to have been created, ever."""
+        self._made = 0
+        """The transaction that made the queue; 0 before the first listing."""
         self._known: set[str] = set()
         """The names of those that are still there, as far as we know."""
         self._heard: deque[Entry] = deque()
@@ -196,6 +198,15 @@ class Reader:
         names, stat = value
         # ZooKeeper reports 2 * creates - children, as an int32. Every create counts, a stranger's too.
         created = ((stat.cversion + stat.numChildren) & 0xFFFFFFFF) // 2
+        if self._made not in (0, stat.czxid):
+            self._miss("the queue was removed and made again by somebody else")
+            self._known, self._created = set(), 0
+            self._heard.clear()
+        elif created < self._created:  # a server that lags behind what the last one has told us
+            self._unlisted = True
+            self._try_later()
+            return
+        self._made = stat.czxid
         new = sorted(parse_entry(name) for name in set(names) - self._known)
         missing = created - self._created - len(new)
         if missing > 0:
@@ -213,11 +224,12 @@ class Reader:
         while self._heard and len(self._places) < WINDOW and self._inbox.room(self._ahead, self._ahead_bytes):
             entry = self._heard.popleft()
             path = f"{self.queue}/{entry.name}"
-            if entry.carried is not None and not entry.foreign:
+            if entry.carrier and not entry.foreign:
                 if entry.name not in self._known:
                     self._removed()
                     continue
-                fetched = Fetched(entry, path, entry.carried)
+                self._missing = False
+                fetched = Fetched(entry, path, carried(entry.name))
                 if not self._places:
                     self._inbox.put(fetched)
                     continue

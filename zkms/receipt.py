@@ -20,7 +20,7 @@ from zkms import frame as frames
 from zkms.config import check_seconds
 from zkms.errors import CannotDecode, ConnectionLost, NodeMissing
 from zkms.session import Session, Stat
-from zkms.tree import QueueState, Tree, decode, parse_entry
+from zkms.tree import QueueState, Tree, carried, decode, parse_entry
 
 LOST = "its queue is gone"
 ANSWER = 1.0
@@ -208,7 +208,7 @@ class Receipt:
             if entry.body is not None or entry.foreign or entry.gap:
                 continue
             try:
-                raw = self._session.get(path, deadline=deadline)[0] if entry.carried is None else entry.carried
+                raw = self._session.get(path, deadline=deadline)[0] if not entry.carrier else carried(entry.name)
                 frame = frames.decode(raw)
             except (NodeMissing, CannotDecode):
                 continue

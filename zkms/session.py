@@ -266,7 +266,7 @@ class Session:
     def multi_async(self, operations: Sequence[Operation]) -> Future[list[Any]]:
         """All or none: a path for each create, a Stat for each set, True for the others; or `TransactionFailed`."""
         future: Future[list[Any]] = Future()
-        self.call_multi(operations, partial(_settle, future))
+        self._transact(self._transaction(operations), operations, partial(_settle, future))
         return future
 
     def _send(self, request: Request) -> Future[Any]:
@@ -285,12 +285,22 @@ class Session:
         self._call(Children(self._chroot, path, watch), done)
 
     def call_multi(self, operations: Sequence[Operation], done: Done) -> None:
-        """Carry out all or none; `done` gets what `multi_async` results in."""
+        """Carry out all or none; `done` gets what `multi_async` results in, or raises."""
+        try:
+            request = self._transaction(operations)
+        except StoreError as error:
+            done(None, error)
+            return
+        self._transact(request, operations, done)
+
+    def _transaction(self, operations: Sequence[Operation]) -> Multi:
         request = Multi(self._chroot, operations, self._acl)
         if len(request.raw) > MAX_TRANSACTION:
             size = len(request.raw)
             raise StoreError(f"a transaction of {size:,} bytes is over the limit of {MAX_TRANSACTION:,}")
+        return request
 
+    def _transact(self, request: Multi, operations: Sequence[Operation], done: Done) -> None:
         def checked(results: Any, error: ZkmsError | None) -> None:
             done(results, error or _failure(operations, results))
 

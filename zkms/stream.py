@@ -110,6 +110,9 @@ class TopicPublisher:
         self._full: list[_Frame] = []
         self._messages = 0
         self._bytes = 0
+        """What is on its way: send() waits for room."""
+        self._unsettled = 0
+        """Messages whose senders have not been told: flush() and close() wait for them."""
         self._largest, self._most = budget(time.monotonic() + timeout)
         self._hurry = False
         self._closing = False
@@ -166,6 +169,7 @@ class TopicPublisher:
         frame.packed.append(packed)
         frame.size += size
         self._messages += 1
+        self._unsettled += 1
         self._bytes += size
         if len(frame.packed) == self._most:
             self._full.append(frame)
@@ -193,7 +197,7 @@ class TopicPublisher:
         with self._changed:
             self._hurry = True
             self._changed.notify_all()
-            if not self._changed.wait_for(lambda: self._messages == 0, timeout):
+            if not self._changed.wait_for(lambda: self._unsettled == 0, timeout):
                 raise Timeout(f"{self._messages} messages to {self.topic!r} are still on their way")
 
     def close(self, timeout: float | None = None) -> None:
@@ -207,7 +211,7 @@ class TopicPublisher:
             self.answered()
         self._thread.join(timeout)
         with self._changed:
-            stored = self._changed.wait_for(lambda: self._messages == 0, max(0.0, deadline - time.monotonic()))
+            stored = self._changed.wait_for(lambda: self._unsettled == 0, max(0.0, deadline - time.monotonic()))
         self._ended(self)
         if not stored:
             raise Timeout(f"{self._messages} messages to {self.topic!r} are still on their way")
@@ -263,14 +267,21 @@ class TopicPublisher:
             self._finish(frame, answer.result(), None)
 
     def _finish(self, frame: _Frame, receipt: Receipt | None, error: BaseException | None) -> None:
-        if error is not None or receipt is None:
-            log.info("%d messages to %r were not stored: %s", len(frame.packed), self.topic, error)
-            frame.future.set_exception(error)
-        else:
-            frame.future.set_result(receipt)
+        """Make room before anybody is told: a callback may want to send the next one."""
+        count = len(frame.packed)
         with self._changed:
-            self._messages -= len(frame.packed)
+            self._messages -= count
             self._bytes -= frame.size
             self._changed.notify_all()
-        if self.answered is not None:
-            self.answered()
+        try:
+            if error is not None or receipt is None:
+                log.info("%d messages to %r were not stored: %s", count, self.topic, error)
+                frame.future.set_exception(error)
+            else:
+                frame.future.set_result(receipt)
+        finally:
+            with self._changed:
+                self._unsettled -= count
+                self._changed.notify_all()
+            if self.answered is not None:
+                self.answered()

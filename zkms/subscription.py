@@ -145,7 +145,7 @@ class Subscription:
         if self._bus.trail is not None:
             self._bus.trail.moved(self.topic, self.id, id)
         self.id = id
-        if self._reader is not None:
+        if self._reader is not None and not self._closed:
             self._bus.session.post(self._reader.close)
             self._read()
 

@@ -137,8 +137,8 @@ class Entry(NamedTuple):
     foreign: bool = False
     body: tuple[str, int] | None = None
     """Producer and number of the body that a pointer points to."""
-    carried: bytes | None = None
-    """The frame, if the name carries it."""
+    carrier: bool = False
+    """Whether the name carries the frame: see `carried`."""
 
 
 def entry_prefix(
@@ -167,12 +167,17 @@ def _parse_carrier(name: str) -> Entry:
     match = _CARRIER.fullmatch(name)
     if match is None:
         return Entry(-1, name, foreign=True)
-    count, size, text, sequence = match.groups()
+    count, size, _, sequence = match.groups()
+    return Entry(int(sequence), name, int(count), int(size), carrier=True)
+
+
+def carried(name: str) -> bytes:
+    """The frame that a carrier's name holds; nothing if it was not made by us."""
+    text = name.split(".")[3]
     try:
-        carried = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        return urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except binascii.Error:
-        return Entry(-1, name, foreign=True)
-    return Entry(int(sequence), name, int(count), int(size), carried=carried)
+        return b""
 
 
 def _parse_pointer(name: str) -> Entry:

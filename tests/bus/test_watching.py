@@ -14,7 +14,7 @@ from zkms.requests import CREATED
 from zkms.session import State
 from zkms.testing import Proxy
 from zkms.testing.server import Server
-from zkms.tree import Tree, parse_entry
+from zkms.tree import Tree, carried, parse_entry
 
 from .conftest import Connect, Eventually
 from .listener import Listener
@@ -71,10 +71,10 @@ def test_names_carry_what_is_small_and_nothing_else(
     bus.publish("users", "small")
     bus.publish("users", LARGE)
     small, large = sorted(map(parse_entry, raw.get_children(tree.queue(sub.id, "users"))))
-    assert small.carried is not None
-    assert len(small.carried) == small.size
+    assert small.carrier
+    assert len(carried(small.name)) == small.size
     assert raw.get(f"{tree.queue(sub.id, 'users')}/{small.name}")[0] == b""
-    assert large.carried is None
+    assert not large.carrier
     assert len(raw.get(f"{tree.queue(sub.id, 'users')}/{large.name}")[0]) == large.size
 
 
@@ -188,3 +188,45 @@ def test_an_operation_that_zookeeper_does_not_have_cannot_be_aged(proxy: Proxy) 
     """A typing error must not make a test pass."""
     with pytest.raises(InvalidArgument, match="add_wach"):
         proxy.age("add_wach")
+
+
+def test_every_gap_is_announced_also_among_small_messages(
+    bus: Bus, connect: Connect, raw: KazooClient, tree: Tree, eventually: Eventually
+) -> None:
+    """What was removed before it was read, twice: two gaps, with what came between them between them."""
+    listener = Listener()
+    listener.go.clear()
+    sub = listener.subscribe(connect(), "users", prefetch=1)
+    queue = tree.queue(sub.id, "users")
+    for number in range(8):
+        bus.publish("users", number)
+    entries = sorted(map(parse_entry, raw.get_children(queue)))
+    for place in (3, 6):
+        raw.delete(f"{queue}/{entries[place].name}")
+    assert sub._reader is not None
+    eventually(lambda: len(sub._reader._known) == 6)  # type: ignore[union-attr]
+    listener.go.set()
+    eventually(lambda: len(listener.data) == 6)
+    assert listener.data == [0, 1, 2, 4, 5, 7]
+    assert len(listener.gaps) == 2
+
+
+def test_a_queue_that_was_made_again_while_nobody_looked_is_a_gap(
+    bus: Bus, connect: Connect, raw: KazooClient, tree: Tree, proxy: Proxy, eventually: Eventually
+) -> None:
+    """Its numbers begin anew, and an entry may have the name of one that was read before."""
+    reader = connect(hosts=proxy.hosts, session_timeout=30.0)
+    listener = Listener()
+    sub = listener.subscribe(reader, "users")
+    bus.publish("users", LARGE).wait(10)
+    queue = tree.queue(sub.id, "users")
+    proxy.refuse()
+    proxy.drop()
+    eventually(lambda: reader.session.state is State.SUSPENDED)
+    state, _ = raw.get(queue)
+    raw.delete(queue)
+    raw.create(queue, state)
+    bus.publish("users", LARGE.upper())
+    proxy.accept()
+    eventually(lambda: listener.data == [LARGE, LARGE.upper()])
+    eventually(lambda: listener.gaps)

@@ -392,7 +392,7 @@ def test_receiving_survives_the_loss_of_any_of_its_requests(
         assert listener.await_last(batch[-1]) == expected, name
 
     requests = requests_of(proxy, lambda: exchange("nothing lost"))
-    assert requests >= 3
+    assert requests >= 1
     for n, side in itertools.product(range(1, requests + 1), SIDES):
         getattr(proxy, side)(n)
         exchange(f"{side}({n})")

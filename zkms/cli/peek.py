@@ -15,7 +15,7 @@ from zkms.cli.options import Settings, settings
 from zkms.cli.output import clock, data_json, data_text, plural, print_json, print_table
 from zkms.errors import CannotDecode, NodeMissing
 from zkms.names import check_name, check_topic
-from zkms.tree import Entry, GapRecord, decode, parse_entry
+from zkms.tree import Entry, GapRecord, carried, decode, parse_entry
 
 HUGE = 50_000
 COLUMNS = ("SEQUENCE", "MESSAGES", "BYTES", "PRODUCER", "PUBLISHED", "KEY", "DATA")
@@ -83,7 +83,7 @@ def _look(
             if entry.body is None or inspector.session.exists(f"{queue}/{entry.name}") is None:
                 continue  # acked since it was listed
             raw = b""
-        shown.append(_describe(entry, raw if entry.carried is None else entry.carried))
+        shown.append(_describe(entry, carried(entry.name) if entry.carrier else raw))
     return len(names), shown
 
 
