@@ -193,7 +193,7 @@ class Cache:
                     store.hits += 1
                     return value
             except (KeyError, TypeError):
-                pass
+                pass  # not here, or no key at all: the way below knows which
         value = await self._load(self.threaded, key, loader or self._loader, tags, timeout)
         return default if value is MISSING else value
 
