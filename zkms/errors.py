@@ -7,7 +7,12 @@ ZkmsError
 ├── MessageTooLarge                a message that does not fit into one transaction
 ├── NoSubscribers                  nobody would receive it; nothing was stored
 ├── AlreadySubscribed / NotSubscribed
+├── SubscriptionInUse              another process reads this durable subscription
+├── GroupMismatch                  a subscription of that name is there, with other properties
+├── QueueFull                      a subscription that rejects what has no room; nothing was stored anywhere
+├── DuplicateMessage               a message of this id was stored before
 ├── AlreadyAcked
+├── LostOwnership                  another process has taken over what the message was read from
 ├── CannotDecode                   a queue entry that is not ours, damaged, or of another type
 ├── Timeout (TimeoutError)         not done in time
 ├── Closed                         the bus or subscription was closed
@@ -98,6 +103,60 @@ class AlreadyAcked(ZkmsError):
     def __init__(self, message_id: str) -> None:
         super().__init__(f"message {message_id} is acknowledged already")
         self.message_id = message_id
+
+
+class LostOwnership(ZkmsError):
+    """The message is not ours any more: it was, or will be, given to somebody else, and must not be acked here."""
+
+    def __init__(self, message_id: str, reason: str) -> None:
+        super().__init__(f"message {message_id} is not ours any more: {reason}; it is delivered again, undo nothing")
+        self.message_id = message_id
+        self.reason = reason
+
+
+class SubscriptionInUse(ZkmsError):
+    """A durable subscription is read by one process at a time, and another one has it."""
+
+    def __init__(self, topic: str, name: str, owner: str) -> None:
+        super().__init__(
+            f"{name!r} of {topic!r} is being read by client {owner!r}; wait until that one closes, or pass takeover=True"
+        )
+        self.topic = topic
+        self.name = name
+        self.owner = owner
+
+
+class GroupMismatch(ZkmsError):
+    """A durable subscription or group of that name is there already, with other properties."""
+
+    def __init__(self, topic: str, name: str, difference: str) -> None:
+        super().__init__(
+            f"{name!r} of {topic!r} is there already, {difference}; use it as it is, or another name, or remove it first"
+        )
+        self.topic = topic
+        self.name = name
+
+
+class QueueFull(ZkmsError):
+    """A subscription has no room and rejects what is published; nothing was stored anywhere."""
+
+    def __init__(self, topic: str, subscription: str, what: str) -> None:
+        super().__init__(
+            f"{subscription!r} of {topic!r} has {what} waiting and takes no more; nothing was stored: publish again "
+            f"when its readers have caught up"
+        )
+        self.topic = topic
+        self.subscription = subscription
+
+
+class DuplicateMessage(ZkmsError):
+    """A message of this id was stored before, so this one was stored nowhere."""
+
+    def __init__(self, topic: str, message_id: str, original: str) -> None:
+        super().__init__(f"{message_id!r} was published to {topic!r} before, as {original}; nothing was stored")
+        self.topic = topic
+        self.message_id = message_id
+        self.original = original
 
 
 class CannotDecode(ZkmsError):

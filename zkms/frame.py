@@ -5,17 +5,19 @@
             5  zero     3 bytes
             8  crc32    4 bytes  of the body
            12  length   4 bytes  of the body
-           16  body     MessagePack: [producer, seq of the first message, published_at, data, codec, extras]
+           16  body     MessagePack: [producer, seq, published_at, data, codec, extras, numbers, topic]
 
 `data` has what each message holds, as MessagePack's own bytes, str, map, ..., so that what was published as text
 arrives as text without a word about it; with a codec, each is the bytes that the codec made. `extras`, if any message
-has one, has a [key, headers, id] or nil for each. A message is encoded once, when it is published; a frame is decoded
+has one, has a [key, headers, id, expires] or nil for each. `numbers` has, for a frame of which this is a part, each
+message's number less `seq`; without it they are 0, 1, 2... `topic` is said where the queue's name does not. A message is encoded once, when it is published; a frame is decoded
 at once, and its messages are made one by one as they are handed over. Arrays may end early.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 from zlib import crc32
 
@@ -39,6 +41,9 @@ class Packed(msgspec.Struct, frozen=True):
     extra: bytes | None = None
     key: str | None = None
     id: str | None = None
+    headers: dict[str, str] | None = None
+    expires: float = 0.0
+    """Seconds since the epoch after which it is not delivered any more; 0 for never."""
 
 
 class Extra(msgspec.Struct, frozen=True, array_like=True):
@@ -47,6 +52,7 @@ class Extra(msgspec.Struct, frozen=True, array_like=True):
     key: str | None = None
     headers: dict[str, str] | None = None
     id: str | None = None
+    expires: float = 0.0
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -58,6 +64,8 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     data: list[Any]
     codec: str | None = None
     extras: list[Extra | None] | None = None
+    numbers: list[int] | None = None
+    topic: str | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -70,26 +78,39 @@ def pack(
     headers: dict[str, str] | None = None,
     id: str | None = None,
     codec: str | None = None,
+    expires: float = 0.0,
 ) -> Packed:
     """One message, or `InvalidMessage` if its data are nothing that can travel."""
     try:
         raw = _encode(data)
-        if key is None and headers is None and id is None:
+        if key is None and headers is None and id is None and not expires:
             return Packed(raw, len(raw), codec)
-        extra = _encode((key, headers, id))
+        extra = _encode((key, headers, id, expires) if expires else (key, headers, id))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidMessage(
             f"cannot encode {type(data).__name__}: {error}; give bytes, str, what JSON can hold, or a codec="
         ) from error
-    return Packed(raw, len(raw) + len(extra), codec, extra, key, id)
+    return Packed(raw, len(raw) + len(extra), codec, extra, key, id, headers, expires)
 
 
-def encode(producer: str, seq: int, published_at: float, messages: list[Packed]) -> bytes:
+def encode(
+    producer: str,
+    seq: int,
+    published_at: float,
+    messages: Sequence[Packed],
+    numbers: Sequence[int] | None = None,
+    topic: str | None = None,
+) -> bytes:
     """The bytes of a queue entry; all messages are of one codec."""
     data = [msgspec.Raw(message.raw) for message in messages]
     parts: list[Any] = [producer, seq, published_at, data, messages[0].codec]
+    extras = None
     if any(message.extra is not None for message in messages):
-        parts.append([None if message.extra is None else msgspec.Raw(message.extra) for message in messages])
+        extras = [None if message.extra is None else msgspec.Raw(message.extra) for message in messages]
+    if numbers is not None or topic is not None:
+        parts += [extras, numbers, topic]
+    elif extras is not None:
+        parts.append(extras)
     body = _encode(parts)
     return _HEADER.pack(MAGIC, VERSION, crc32(body), len(body)) + body
 
@@ -114,4 +135,6 @@ def decode(raw: bytes) -> Frame:
         raise CannotDecode("malformed frame: no messages", raw=raw)
     if frame.extras is not None and len(frame.extras) != len(frame.data):
         raise CannotDecode(f"malformed frame: {len(frame.extras)} extras for {len(frame.data)} messages", raw=raw)
+    if frame.numbers is not None and len(frame.numbers) != len(frame.data):
+        raise CannotDecode(f"malformed frame: {len(frame.numbers)} numbers for {len(frame.data)} messages", raw=raw)
     return frame

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 
 import msgspec
 
+from zkms.ranked import Ranked
 from zkms.tree import Entry
 
 MAX_BYTES = 8 * 1024 * 1024
@@ -40,12 +40,12 @@ Item = Fetched | Marker
 
 
 class Inbox:
-    """First in, first out; `drained` is called when there is room again."""
+    """First in, first out, by priority; `drained` is called when there is room again."""
 
     def __init__(self, prefetch: int, drained: Callable[[], None]) -> None:
         self._prefetch = prefetch
         self._drained = drained
-        self._items: deque[Item] = deque()
+        self._items: Ranked[Item] = Ranked()
         self._messages = 0
         self._bytes = 0
         self._ready = threading.Condition()
@@ -59,6 +59,11 @@ class Inbox:
     def ready(self) -> bool:
         """Whether take() would return at once: an item is here, or none will ever be."""
         return bool(self._items) or self._closed
+
+    @property
+    def top(self) -> int:
+        """The highest priority of what is here; -1 if nothing is."""
+        return self._items.top
 
     @property
     def closed(self) -> bool:
@@ -75,7 +80,7 @@ class Inbox:
     def put(self, item: Item) -> None:
         """Hand an item over; never blocks, as the reader asks for `room` before it fetches."""
         with self._ready:
-            self._items.append(item)
+            self._items.append(item, item.entry.priority if isinstance(item, Fetched) else 0)
             if isinstance(item, Fetched):
                 self._messages += item.entry.messages
                 self._bytes += len(item.raw)

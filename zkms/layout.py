@@ -36,7 +36,8 @@ def _ensure_tree(session: Session, tree: Tree) -> None:
             raise StoreError("holds another program's data: choose another root", path=tree.root) from error
         if layout > LAYOUT:
             raise NewerLayout(tree.root, layout, LAYOUT)
-        return
+        if layout == LAYOUT:
+            return
     levels = tree.root.split("/")[1:]
     parents = ["/" + "/".join(levels[:depth]) for depth in range(1, len(levels) + 1)]
     for path in (*parents, *tree.skeleton):

@@ -4,6 +4,7 @@ ZooKeeper has no condition on child counts, so the limit is kept by budget: havi
 messages, a publisher may add r/4 before it looks again. One publisher alone never exceeds a limit; p of them by at most
 p budgets. A queue without room is flagged: one transaction marks the registration, leaves a gap entry as the queue's
 last, and bumps the epoch, so that every publisher skips the queue until its owner has drained it and cleared the flag.
+That is for subscriptions that take a gap; others reject the message, `QueueFull`, or give up their oldest entries.
 Bytes are bounded in the same way: a few large messages must not fill ZooKeeper's memory, nor keep a producer's bodies.
 """
 
@@ -16,11 +17,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from zkms.errors import ConnectionLost, NodeExists, NodeMissing, TransactionFailed
+import msgspec
+
+from zkms.errors import ConnectionLost, NodeExists, NodeMissing, QueueFull, TransactionFailed
 from zkms.membership import MAX_TOPICS, Member
-from zkms.operations import MAX_TRANSACTION, Check, Create, SetData
+from zkms.operations import MAX_TRANSACTION, Check, Create, Delete, SetData
+from zkms.routing import Target
 from zkms.session import Session, failed_with
-from zkms.tree import GapRecord, Tree, encode, entry_prefix, parse_entry
+from zkms.tree import Entry, GapRecord, QueueState, Tree, decode, encode, entry_prefix, parse_entry
 
 log = logging.getLogger("zkms.limits")
 MAX_PER_FRAME = 4096
@@ -29,6 +33,11 @@ MAX_PER_FRAME = 4096
 
 MAX_ENTRIES = 50_000
 """Entries in one queue, however small: a listing of more would be a reply of many megabytes."""
+
+
+MAX_LANES = 10_000
+MAX_DROPPED = 1_000
+"""Entries given up at a time."""
 
 
 class Room(NamedTuple):
@@ -55,7 +64,7 @@ NONE = Room(0, 0, 0)
 
 
 class Limits:
-    """Budgets by topic and subscription. Thread-safe."""
+    """Budgets by topic and lane. Thread-safe."""
 
     def __init__(self, session: Session, tree: Tree) -> None:
         self._session = session
@@ -63,57 +72,94 @@ class Limits:
         self._budgets: OrderedDict[str, dict[str, Room]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def admit(self, topic: str, members: Sequence[Member], need: Room, deadline: float | None = None) -> bool:
-        """Take `need` off the budgets, looking where they are used up; False if a queue had to be flagged."""
+    def admit(self, topic: str, targets: Sequence[Target], need: Room, deadline: float | None = None) -> bool:
+        """Take `need` off the budgets, looking where they are used up; False if a queue had to be flagged.
+
+        Raises `QueueFull` if one without room rejects what is published.
+        """
         with self._lock:
             budgets = self._budgets.setdefault(topic, {})
             self._budgets.move_to_end(topic)
             while len(self._budgets) > MAX_TOPICS:
                 self._budgets.popitem(last=False)
-            names = {member.subscription for member in members}
-            for name in budgets.keys() - names:
-                del budgets[name]
-            short = [member for member in members if not budgets.get(member.subscription, NONE).holds(need)]
+            while len(budgets) > MAX_LANES:
+                budgets.pop(next(iter(budgets)))
+            short = [target for target in targets if not budgets.get(target.lane, NONE).holds(need)]
             if not short:
-                for name in names:
-                    budgets[name] = budgets[name].less(need)
+                for target in targets:
+                    budgets[target.lane] = budgets[target.lane].less(need)
                 return True
-        return self._look(topic, members, short, need, deadline)
+        return self._look(topic, targets, short, need, deadline)
 
     def _look(
-        self, topic: str, members: Sequence[Member], short: list[Member], need: Room, deadline: float | None
+        self, topic: str, targets: Sequence[Target], short: list[Target], need: Room, deadline: float | None
     ) -> bool:
-        room = self._room(topic, short, deadline)
-        overfull = [member for member in short if not room[member.subscription].holds(need)]
-        for member in overfull:
-            self._flag(topic, member.subscription, _excess(member, room[member.subscription], need), deadline)
+        room = self._room(short, deadline)
+        overfull = [target for target in short if not room[target.lane].holds(need)]
+        for target in sorted(overfull, key=lambda target: target.member.registration.overflow != "reject"):
+            self._overflow(target, _excess(target.member, room[target.lane], need), need, deadline)
         with self._lock:
             budgets = self._budgets.setdefault(topic, {})
-            for name, free in room.items():
-                budgets[name] = free.budget(need) if free.holds(need) else NONE
+            for lane, free in room.items():
+                budgets[lane] = free.budget(need) if free.holds(need) else NONE
             if not overfull:
-                for member in members:
-                    budgets[member.subscription] = budgets.get(member.subscription, NONE).less(need)
+                for target in targets:
+                    budgets[target.lane] = budgets.get(target.lane, NONE).less(need)
         return not overfull
 
-    def _room(self, topic: str, members: list[Member], deadline: float | None) -> dict[str, Room]:
+    def _overflow(self, target: Target, what: str, need: Room, deadline: float | None) -> None:
+        member = target.member
+        if member.registration.overflow == "reject":
+            raise QueueFull(member.topic, member.subscription, what)
+        if member.registration.overflow == "drop-oldest":
+            self._drop_oldest(target, what, need)
+        else:
+            self._flag(member.topic, target.lane, what, deadline)
+
+    def _room(self, targets: list[Target], deadline: float | None) -> dict[str, Room]:
         """How much fits; counted from the names only where the number of entries does not settle it."""
-        queues = {member: self._tree.queue(member.subscription, topic) for member in members}
-        stats = {member: self._session.exists_async(queue) for member, queue in queues.items()}
+        queues = {target: self._tree.queue(target.lane, target.member.topic) for target in targets}
+        stats = {target: self._session.exists_async(queue) for target, queue in queues.items()}
         room = {}
-        for member, reply in stats.items():
-            again = partial(self._session.exists_async, queues[member])
+        for target, reply in stats.items():
+            again = partial(self._session.exists_async, queues[target])
             stat = self._session.answer(reply, again, deadline=deadline)
-            whole = Room(member.registration.limit, member.registration.max_bytes, MAX_ENTRIES)
+            registration = target.member.registration
+            whole = Room(registration.limit, registration.max_bytes, MAX_ENTRIES)
             if stat is None:  # a queue that is missing is found out by sending, and cannot be flagged
-                room[member.subscription] = Room(max(whole.messages, MAX_PER_FRAME), whole.size, whole.entries)
+                room[target.lane] = Room(max(whole.messages, MAX_PER_FRAME), whole.size, whole.entries)
                 continue
             entries = stat.numChildren
             used = Room(entries * MAX_PER_FRAME, entries * MAX_TRANSACTION, entries)
             if entries < MAX_ENTRIES and (used.messages >= whole.messages // 2 or used.size >= whole.size // 2):
-                used = self._count(queues[member])
-            room[member.subscription] = whole.less(used)
+                used = self._count(queues[target])
+            room[target.lane] = whole.less(used)
         return room
+
+    def _drop_oldest(self, target: Target, what: str, need: Room) -> None:
+        """Make room for `need`, and as much again as a publisher's budget, so that this is not done each time."""
+        queue = self._tree.queue(target.lane, target.member.topic)
+        registration = target.member.registration
+        whole = Room(registration.limit, registration.max_bytes, MAX_ENTRIES)
+        entries = sorted(map(parse_entry, self._session.children(queue)[0]))
+        used = Room(sum(e.messages for e in entries), sum(e.size for e in entries), len(entries))
+        wanted = Room(*(min(total, n + total // 4) for total, n in zip(whole, need, strict=True)))
+        dropped: list[Entry] = []
+        while len(dropped) < min(len(entries), MAX_DROPPED) and not whole.less(used).holds(wanted):
+            entry = entries[len(dropped)]
+            dropped.append(entry)
+            used = used.less(Room(entry.messages, entry.size, 1))
+        if not dropped:
+            return
+        reason = f"dropped: more than {what} were waiting"
+        try:
+            data, stat = self._session.get(queue)
+            state = msgspec.structs.replace(decode(data, QueueState), dropped=dropped[-1].sequence, reason=reason)
+            mark = SetData(queue, encode(state), stat.version)
+            self._session.multi([mark, *(Delete(f"{queue}/{entry.name}") for entry in dropped)])
+            log.warning("%s of %s: %d entries dropped, more than %s were waiting", *queue.split("/")[-2:], len(dropped), what)
+        except (TransactionFailed, NodeMissing, msgspec.MsgspecError) as error:
+            log.info("%s has changed meanwhile, looking again: %s", queue, error)
 
     def _count(self, queue: str) -> Room:
         try:

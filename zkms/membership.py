@@ -1,4 +1,7 @@
-"""Who subscribes to a topic, and at which epoch: one getChildren reply, kept until its watch fires.
+"""Who gets what is published to a topic, and at which epochs: one getChildren reply, kept until its watch fires.
+
+A topic's own subscribers, and those of the patterns that stand for it. The patterns are listed in the data of
+`subscribers`, whose version tells whether one came or went; each has an epoch like any topic.
 
 A snapshot may be stale at any moment. That is safe, because a publish carries the snapshot's epoch into its transaction
 and is refused if a subscription came or went meanwhile. One that only vanishes, with its session, moves no epoch, so
@@ -17,8 +20,10 @@ from functools import partial
 import msgspec
 
 from zkms.errors import NodeMissing, Unauthorised
+from zkms.patterns import matches
+from zkms.requests import Watch
 from zkms.session import Session
-from zkms.tree import FULL_MARK, Registration, Tree, decode
+from zkms.tree import FULL_MARK, Patterns, Registration, Tree, decode
 
 log = logging.getLogger("zkms.membership")
 MAX_TOPICS = 10_000
@@ -30,6 +35,13 @@ class Member(msgspec.Struct, frozen=True):
     subscription: str
     registration: Registration
     full: bool = False
+    topic: str = ""
+    """Where it is registered: the topic, or a pattern that stands for it."""
+
+    @property
+    def live(self) -> bool:
+        """Whether it goes with its session."""
+        return self.registration.kind == "live"
 
 
 class Members(msgspec.Struct):
@@ -37,6 +49,10 @@ class Members(msgspec.Struct):
 
     epoch: int
     members: tuple[Member, ...] = ()
+    patterns: tuple[tuple[str, int], ...] = ()
+    """Those that stand for the topic, and their epochs."""
+    roll: int = -1
+    """The version of the list of patterns."""
     stale: bool = False
     ticket: int = 0
     """Ascending in the order of asking, which is that of the answers."""
@@ -79,12 +95,16 @@ class Membership:
         def expire() -> None:
             snapshot.stale = True
 
-        try:
-            names, stat = self._session.children(self._tree.topic(topic), expire, deadline=deadline)
-        except NodeMissing:
+        data, stat = self._session.get(self._tree.subscribers, expire, deadline=deadline)
+        snapshot.roll = stat.version
+        snapshot.epoch, snapshot.members = self._list(topic, expire, deadline)
+        for pattern in patterns_in(data):
+            if matches(pattern, topic):
+                epoch, members = self._list(pattern, expire, deadline)
+                snapshot.patterns += ((pattern, epoch),)
+                snapshot.members += members
+        if snapshot.epoch < 0 and not snapshot.members:
             return snapshot
-        snapshot.epoch = stat.version
-        snapshot.members = self._read(topic, names, deadline)
         with self._lock:
             known = self._known.get(topic)
             if known is not None and known.ticket > snapshot.ticket:
@@ -95,13 +115,20 @@ class Membership:
                 self._known.popitem(last=False)
         return snapshot
 
+    def _list(self, topic: str, expire: Watch, deadline: float | None) -> tuple[int, tuple[Member, ...]]:
+        try:
+            names, stat = self._session.children(self._tree.topic(topic), expire, deadline=deadline)
+        except NodeMissing:
+            return -1, ()
+        return stat.version, self._read(topic, names, deadline)
+
     def _read(self, topic: str, names: list[str], deadline: float | None) -> tuple[Member, ...]:
         flagged = {name.removesuffix(FULL_MARK) for name in names if name.endswith(FULL_MARK)}
         wanted = sorted(name for name in names if not name.endswith(FULL_MARK))
         with self._lock:
             before = self._known.get(topic)
-        # A registration never changes, so only those that are new have to be read.
-        registrations = {m.subscription: m.registration for m in before.members} if before else {}
+        # A live one's id is never used again, so its registration, once read, does not change.
+        registrations = {m.subscription: m.registration for m in before.members if m.live} if before else {}
         paths = {name: self._tree.registration(topic, name) for name in wanted if name not in registrations}
         replies = {name: self._session.get_async(path) for name, path in paths.items()}
         for name, reply in replies.items():
@@ -113,4 +140,15 @@ class Membership:
                 continue  # left between the two reads; the epoch tells
             except (msgspec.MsgspecError, Unauthorised) as error:
                 log.warning("%s is not a registration of ours, ignored: %s", paths[name], error)
-        return tuple(Member(n, registrations[n], n in flagged) for n in wanted if n in registrations)
+        return tuple(Member(n, registrations[n], n in flagged, topic) for n in wanted if n in registrations)
+
+
+def patterns_in(data: bytes) -> tuple[str, ...]:
+    """The patterns that somebody subscribes to, as the data of `subscribers` lists them."""
+    if not data:
+        return ()
+    try:
+        return decode(data, Patterns).patterns
+    except msgspec.MsgspecError:
+        log.error("the list of topic patterns was overwritten by another program: patterns get nothing")
+        return ()

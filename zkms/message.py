@@ -9,29 +9,53 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from zkms.errors import AlreadyAcked
+from zkms.errors import AlreadyAcked, InvalidArgument
 from zkms.frame import Extra, Frame
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 NOTHING = Extra()
 
 
+class Handed(Protocol):
+    """What a message needs of the entry that it came in."""
+
+    topic: str
+    producer: str
+    seq: int
+    published_at: float
+    extras: list[Extra | None] | None
+    numbers: list[int] | None
+
+    def ack(self, message: Message) -> None: ...
+
+    def nak(self, message: Message, delay: float | None) -> None: ...
+
+    def touch(self, message: Message) -> None: ...
+
+    def reject(self, message: Message, reason: str) -> None: ...
+
+    def attempts(self, index: int) -> int: ...
+
+
 class Handover:
     """A queue entry in a subscriber's hands; `done` is called once, when all of its messages are done with."""
 
-    __slots__ = ("_acked", "_done", "_finished", "_lock", "count", "extras", "producer", "published_at", "seq", "topic")
+    __slots__ = (
+        "_acked", "_done", "_finished", "_lock", "count", "extras", "numbers", "producer", "published_at", "seq", "topic"
+    )  # fmt: skip
 
     def __init__(self, topic: str, frame: Frame, done: Callable[[], None]) -> None:
-        self.topic = topic
+        self.topic = topic if frame.topic is None else frame.topic
         self.producer = frame.producer
         self.seq = frame.seq
         self.published_at = frame.published_at
         self.count = len(frame.data)
         self.extras = frame.extras
+        self.numbers = frame.numbers
         self._done = done
         self._acked: set[int] = set()
         self._finished = False
@@ -46,6 +70,22 @@ class Handover:
             complete = len(self._acked) == self.count
         if complete:
             self.finish()
+
+    def nak(self, message: Message, delay: float | None) -> None:
+        """Not for live messages."""
+        raise InvalidArgument(f"{message!r} is live, and not delivered twice: nak() is for durable subscriptions and groups")
+
+    def touch(self, message: Message) -> None:
+        """Not for live messages."""
+        raise InvalidArgument(f"{message!r} is live, and has no time to run: touch() is for groups")
+
+    def reject(self, message: Message, reason: str) -> None:
+        """Not for live messages."""
+        raise InvalidArgument(f"{message!r} is live: reject() is for durable subscriptions and groups")
+
+    def attempts(self, index: int) -> int:
+        """A live message is delivered once."""
+        return 1
 
     def skip(self, index: int) -> None:
         """A message that nobody will ever get, because it cannot be decoded, needs no ack."""
@@ -111,7 +151,8 @@ class Message(msgspec.Struct, gc=False, eq=False):
     @property
     def seq(self) -> int:
         """Number of the message among all of its producer's, ascending."""
-        return self._entry.seq + self.index
+        numbers = self._entry.numbers
+        return self._entry.seq + (self.index if numbers is None else numbers[self.index])
 
     @property
     def published_at(self) -> float:
@@ -121,7 +162,7 @@ class Message(msgspec.Struct, gc=False, eq=False):
     @property
     def attempts(self) -> int:
         """How often it was delivered, this time included; a live message is delivered once."""
-        return 1
+        return self._entry.attempts(self.index)
 
     @property
     def _extra(self) -> Extra:
@@ -129,13 +170,37 @@ class Message(msgspec.Struct, gc=False, eq=False):
         return NOTHING if extras is None else extras[self.index] or NOTHING
 
     @property
-    def _entry(self) -> Handover:
-        entry: Handover = self.entry
+    def _entry(self) -> Handed:
+        entry: Handed = self.entry
         return entry
 
+    @property
+    def expires(self) -> float | None:
+        """Seconds since the epoch after which it would not have been delivered; None if it does not expire."""
+        return self._extra.expires or None
+
     def ack(self) -> None:
-        """Tell the publisher's receipt that this is done; needed only with `ack="manual"`."""
+        """This is done with: it is never delivered again, and the publisher's receipt says so.
+
+        Returns when that is stored (a live message: soon). A handler acks by returning. `LostOwnership` says that
+        another process has, or will get, the message.
+        """
         self._entry.ack(self)
+
+    def nak(self, delay: float | None = None) -> None:
+        """This could not be done: deliver it again after `delay` seconds, or after a pause that grows each time.
+
+        After the subscription's `max_attempts` it goes to the dead letters instead.
+        """
+        self._entry.nak(self, delay)
+
+    def touch(self) -> None:
+        """This takes longer: its time to run begins anew."""
+        self._entry.touch(self)
+
+    def reject(self, reason: str) -> None:
+        """This can never be done: put it to the dead letters."""
+        self._entry.reject(self, reason)
 
     def __repr__(self) -> str:
         return f"<Message {self.id} on {self.topic!r}>"

@@ -47,4 +47,5 @@ def frame_budget(membership: Membership, topic: str, deadline: float) -> tuple[i
     except ConnectionLost as error:
         raise ConnectionLost(f"not stored: {error}", outcome_unknown=False) from error
     limits = [member.registration.limit for member in members]
-    return MAX_TRANSACTION // 2, min([MAX_PER_FRAME, *limits])
+    parted = sum(m.registration.kind == "group" or m.registration.where is not None for m in members)
+    return MAX_TRANSACTION // 2 // max(1, parted), min([MAX_PER_FRAME, *limits])

@@ -16,11 +16,14 @@ Threads: callers send under `_order`; kazoo's completion thread settles under `_
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
 from concurrent.futures import Future
 from typing import Any
+
+import msgspec
 
 from zkms import frame as frames
 from zkms.errors import (
@@ -28,6 +31,7 @@ from zkms.errors import (
     Closed,
     ConnectionLost,
     MessageTooLarge,
+    NodeExists,
     NodeMissing,
     NoSubscribers,
     StoreError,
@@ -37,13 +41,14 @@ from zkms.errors import (
 )
 from zkms.frame import Packed
 from zkms.limits import Limits, Room
-from zkms.membership import Member, Members, Membership
+from zkms.membership import Members, Membership
 from zkms.operations import MAX_TRANSACTION, Check, Create, Operation, transaction_size
 from zkms.producer import WINDOW, Producer
 from zkms.receipt import Receipt
+from zkms.routing import Target, route
 from zkms.session import Session, failed_with
 from zkms.trail.recorder import Recorder
-from zkms.tree import Tree, entry_prefix
+from zkms.tree import IdRecord, Tree, decode, encode, entry_prefix
 
 log = logging.getLogger("zkms.publisher")
 IDLE_SWEEP = 1.0
@@ -55,26 +60,43 @@ WINDOW_BYTES = 2 * 1024 * 1024
 """Bytes in flight at the most: back-pressure past that, as past WINDOW transactions."""
 
 
+Epochs = tuple[int, ...]
+
+
 class Outgoing:
     """A frame on its way to the subscriptions of a topic."""
 
-    def __init__(self, topic: str, packed: list[Packed], *, without: str | None, drop: bool, deadline: float) -> None:
+    def __init__(
+        self, topic: str, packed: list[Packed], *, without: str | None, drop: bool, deadline: float, priority: int
+    ) -> None:
         self.topic = topic
         self.packed = packed
         self.without = without
         self.drop = drop
         self.deadline = deadline
+        self.priority = priority
         self.future: Future[Receipt] = Future()
         self.seq = 0
-        self.raw = b""
+        self.size = sum(message.size for message in packed)
         self.at = 0.0
-        self.targets: tuple[Member, ...] = ()
+        self.targets: tuple[Target, ...] = ()
         self.skipped: dict[str, str] = {}
-        self.epoch = -1
+        self.duplicates: dict[int, str] = {}
+        """Places of messages whose ids were stored before, and as what: nobody gets these again."""
+        self.epochs: Epochs = ()
         self.shared = False
         """Whether the frame is stored once, as a body, and the queues get pointers to it."""
         self.settled = True
         self.error: BaseException | None = None
+
+    @property
+    def ids(self) -> dict[int, str]:
+        """Places of messages that were given an id, and are no duplicates as far as we know."""
+        return {
+            place: message.id
+            for place, message in enumerate(self.packed)
+            if message.id is not None and place not in self.duplicates
+        }
 
     @property
     def last(self) -> int:
@@ -94,9 +116,9 @@ class Publisher:
         self._order = threading.Lock()
         self._state = threading.Condition()
         self._outstanding: deque[Outgoing] = deque()
-        self._missing: dict[str, tuple[int, frozenset[str]]] = {}
-        """By topic: an epoch, and the registrations that had no queue then, which must not stop us. Making a queue
-        bumps the epoch, so this holds as long as the epoch does."""
+        self._missing: dict[str, tuple[Epochs, frozenset[str]]] = {}
+        """By topic: its epochs, and the lanes that had no queue then, which must not stop us. Making a queue bumps an
+        epoch, so this holds as long as the epochs do."""
         self._ready = False
         self._wanted = False
         self._failure: ZkmsError | None = None
@@ -118,13 +140,20 @@ class Publisher:
     # -- sending -------------------------------------------------------------------------------------------------
 
     def send(
-        self, topic: str, packed: list[Packed], *, without: str | None, drop: bool, deadline: float
+        self,
+        topic: str,
+        packed: list[Packed],
+        *,
+        without: str | None,
+        drop: bool,
+        deadline: float,
+        priority: int = 0,
     ) -> Future[Receipt]:
         """Send one frame; the Future has its receipt, or the reason why it is not stored.
 
         `without` is a subscription that shall not get it. `drop`: nobody there is fine.
         """
-        outgoing = Outgoing(topic, packed, without=without, drop=drop, deadline=deadline)
+        outgoing = Outgoing(topic, packed, without=without, drop=drop, deadline=deadline, priority=priority)
         need = Room(len(packed), sum(message.size for message in packed))
         while True:
             try:
@@ -166,18 +195,26 @@ class Publisher:
             snapshot = self._membership.get(topic, outgoing.deadline)
             others = [m for m in snapshot.members if m.subscription != outgoing.without]
             full = {m.subscription: "its queue is full" for m in others if m.full}
-            epoch, missing = self._missing.get(topic, (-1, frozenset()))
-            if epoch == snapshot.epoch:
-                full |= {m.subscription: "its queue is missing" for m in others if m.subscription in missing}
+            open_ones = [m for m in others if not m.full]
+            routed = route(open_ones, outgoing.packed, self._producer.seq, frozenset(outgoing.duplicates))
+            epochs, missing = self._missing.get(topic, ((), frozenset()))
+            if epochs == _epochs(snapshot):
+                full |= {target.lane: "its queue is missing" for target in routed if target.lane in missing}
             outgoing.skipped = full
-            outgoing.targets = tuple(m for m in others if m.subscription not in outgoing.skipped)
+            outgoing.targets = tuple(target for target in routed if target.lane not in full)
+            if outgoing.targets and snapshot.epoch < 0:
+                self._make_topic(topic, outgoing.deadline)  # its subscribers are a pattern's: one of its own may come
+                continue
             if outgoing.targets:
                 return snapshot
             try:
-                check = Check(self._tree.topic(topic), max(snapshot.epoch, 0))
-                self._session.multi([check], deadline=outgoing.deadline)
+                checks = [Check(self._tree.subscribers, snapshot.roll), *self._checks(topic, snapshot)]
+                if snapshot.epoch < 0:
+                    checks.append(Check(self._tree.topic(topic), 0))  # last, so that all else has been looked at
+                self._session.multi(checks, deadline=outgoing.deadline)
             except TransactionFailed as error:
-                if failed_with(error, NodeMissing) and snapshot.epoch < 0:
+                missing_topic = failed_with(error, NodeMissing, path=self._tree.topic(topic))
+                if missing_topic and snapshot.epoch < 0:
                     raise NoSubscribers(topic) from None
                 if failed_with(error, NodeMissing) or failed_with(error, BadVersion):
                     self._membership.forget(topic)
@@ -193,6 +230,19 @@ class Publisher:
             if not others:
                 raise NoSubscribers(topic)
             return snapshot
+
+    def _checks(self, topic: str, snapshot: Members) -> list[Operation]:
+        """That nobody has come or gone since."""
+        own = [Check(self._tree.topic(topic), snapshot.epoch)] if snapshot.epoch >= 0 else []
+        return [*own, *(Check(self._tree.topic(pattern), epoch) for pattern, epoch in snapshot.patterns)]
+
+    def _make_topic(self, topic: str, deadline: float) -> None:
+        try:
+            self._session.multi([Create(self._tree.topic(topic))], deadline=deadline)
+        except TransactionFailed as error:
+            if not failed_with(error, NodeExists):
+                raise error.cause from error
+        self._membership.forget(topic)
 
     def _check_deadline(self, outgoing: Outgoing) -> None:
         if time.monotonic() >= outgoing.deadline:
@@ -227,7 +277,7 @@ class Publisher:
                     raise self._failure
 
     def _roomy(self) -> bool:
-        sent = sum(len(outgoing.raw) for outgoing in self._outstanding)
+        sent = sum(outgoing.size for outgoing in self._outstanding)
         return (
             self._ready and len(self._outstanding) < WINDOW and sent < WINDOW_BYTES and not self._producer.bodies.full
         )
@@ -236,29 +286,49 @@ class Publisher:
         outgoing.seq = self._producer.seq + 1
         self._producer.seq = outgoing.last
         outgoing.at = time.time()
-        outgoing.raw = frames.encode(self._producer.name, outgoing.seq, outgoing.at, outgoing.packed)
+        first: dict[str, int] = {}
+        for place, id in outgoing.ids.items():
+            if first.setdefault(id, place) != place:  # twice in one frame
+                outgoing.duplicates[place] = f"{self._producer.name}:{outgoing.seq + first[id]}"
 
     def _operations(self, outgoing: Outgoing, snapshot: Members) -> list[Operation]:
         """The transaction but for the producer's part; refused here if it is too large to be sent."""
-        raw, topic = outgoing.raw, outgoing.topic
-        outgoing.epoch = snapshot.epoch
-        outgoing.shared = (len(outgoing.targets) - 1) * len(raw) > COPIED_BYTES
+        topic = outgoing.topic
+        outgoing.epochs = _epochs(snapshot)
+        said = topic if snapshot.patterns else None  # a pattern's queue does not say which topic it was
+        whole = self._encode(outgoing, None, said)
+        outgoing.size = len(whole)
+        copies = sum(target.picks is None for target in outgoing.targets)
+        outgoing.shared = (copies - 1) * len(whole) > COPIED_BYTES
         body = (self._producer.name, outgoing.seq) if outgoing.shared else None
-        carried = raw if len(raw) <= CARRIED_BYTES and not body else None
-        name = entry_prefix(len(outgoing.packed), len(raw), body=body, carried=carried)
-        data = b"" if body or carried else raw
+        encoded: dict[tuple[int, ...] | None, tuple[str, bytes]] = {None: _entry(outgoing, None, whole, body)}
         operations: list[Operation] = [Check(self._tree.topic(topic), snapshot.epoch)]
-        operations += [
-            Create(f"{self._tree.queue(member.subscription, topic)}/{name}", data, sequence=True)
-            for member in outgoing.targets
-        ]
+        for lane, member, picks in outgoing.targets:
+            if picks not in encoded:
+                encoded[picks] = _entry(outgoing, picks, self._encode(outgoing, picks, said), None)
+            name, data = encoded[picks]
+            operations.append(Create(f"{self._tree.queue(lane, member.topic)}/{name}", data, sequence=True))
         if body is not None:
-            operations.append(Create(self._tree.body(*body), raw))
+            operations.append(Create(self._tree.body(*body), whole))
+        operations += self._ids(outgoing)
+        operations += [Check(self._tree.subscribers, snapshot.roll), *self._checks(topic, snapshot)[1:]]
         excess = transaction_size(operations) + 1024 - MAX_TRANSACTION  # 1024: the producer's own operation
         if excess > 0:
-            copies = 1 if body else len(outgoing.targets)
-            raise MessageTooLarge(topic, len(raw), max(0, len(raw) - excess // copies - 1), len(outgoing.targets))
+            size, copied = len(whole), 1 if body else max(1, copies)
+            raise MessageTooLarge(topic, size, max(0, size - excess // copied - 1), len(outgoing.targets))
         return operations
+
+    def _encode(self, outgoing: Outgoing, picks: tuple[int, ...] | None, topic: str | None) -> bytes:
+        """The frame, or the part of it that some get."""
+        messages = outgoing.packed if picks is None else [outgoing.packed[place] for place in picks]
+        return frames.encode(self._producer.name, outgoing.seq, outgoing.at, messages, picks, topic)
+
+    def _ids(self, outgoing: Outgoing) -> list[Operation]:
+        """What remembers the ids that were given, so that no message is stored a second time under one of them."""
+        return [
+            Create(self._tree.id(outgoing.topic, id), encode(IdRecord(self._producer.name, outgoing.seq + place)))
+            for place, id in outgoing.ids.items()
+        ]
 
     def _launch(self, outgoing: Outgoing, operations: list[Operation]) -> None:
         operations.insert(1, self._producer.advance(outgoing.last))
@@ -289,13 +359,13 @@ class Publisher:
             outgoing.future.set_exception(error)
         if error is None:
             _, stat, *paths = reply.result()
-            names = [member.subscription for member in outgoing.targets]
-            self._succeed(outgoing, dict(zip(names, paths, strict=not outgoing.shared)), stat.mzxid)
+            lanes = [target.lane for target in outgoing.targets]
+            self._succeed(outgoing, dict(zip(lanes, paths, strict=False)), stat.mzxid)
 
     def _succeed(self, outgoing: Outgoing, entries: dict[str, Any], zxid: int | None = None) -> None:
         if outgoing.shared and entries:
-            queues = tuple(self._tree.queue(name, outgoing.topic) for name in entries)
-            self._producer.bodies.add(outgoing.seq, len(outgoing.raw), queues)
+            queues = tuple(self._tree.queue(t.lane, t.member.topic) for t in outgoing.targets if t.picks is None)
+            self._producer.bodies.add(outgoing.seq, outgoing.size, queues)
             with self._state:
                 self._state.notify_all()
         if self.trail is not None:
@@ -314,6 +384,8 @@ class Publisher:
             entries=entries,
             skipped=outgoing.skipped,
             zxid=zxid,
+            queues={t.lane: self._tree.queue(t.lane, t.member.topic) for t in outgoing.targets},
+            duplicates=outgoing.duplicates,
         )
 
     def _remove(self, outgoing: Outgoing) -> bool:
@@ -388,7 +460,7 @@ class Publisher:
         for outgoing in list(self._outstanding):
             if stored is not None and outgoing.last <= stored:
                 self._remove(outgoing)
-                self._succeed(outgoing, {member.subscription: None for member in outgoing.targets})
+                self._succeed(outgoing, {target.lane: None for target in outgoing.targets})
             elif (final := self._final(outgoing, stored)) is not None:
                 self._give_up(outgoing, final)
             else:
@@ -430,16 +502,46 @@ class Publisher:
             return None
         if isinstance(error, TransactionFailed):
             if isinstance(error.operation, Create) and isinstance(error.cause, NodeMissing):
+                if error.operation.path.startswith(f"{self._tree.ids}/"):
+                    self._make_id_shard(error.operation.path)
+                    return None
                 if error.index - 2 >= len(outgoing.targets):
                     self._producer.bodies.claim()  # the place for bodies was removed by hand
                     return None
-                name = outgoing.targets[error.index - 2].subscription
-                epoch, missing = self._missing.get(outgoing.topic, (-1, frozenset()))
-                known = missing if epoch == outgoing.epoch else frozenset()
-                self._missing[outgoing.topic] = outgoing.epoch, known | {name}
+                lane = outgoing.targets[error.index - 2].lane
+                epochs, missing = self._missing.get(outgoing.topic, ((), frozenset()))
+                known = missing if epochs == outgoing.epochs else frozenset()
+                self._missing[outgoing.topic] = outgoing.epochs, known | {lane}
                 return None
+            if isinstance(error.operation, Create) and isinstance(error.cause, NodeExists):
+                return self._duplicate(outgoing, error)
             return None if isinstance(error.cause, (BadVersion, NodeMissing)) else error.cause
         return error
+
+    def _duplicate(self, outgoing: Outgoing, error: TransactionFailed) -> BaseException | None:
+        """One of its messages has an id that was stored before: the rest goes without it."""
+        path = error.operation.path
+        place = next((p for p, i in outgoing.ids.items() if self._tree.id(outgoing.topic, i) == path), None)
+        if place is None:
+            return error.cause
+        try:
+            record = decode(self._session.get(path)[0], IdRecord)
+            original = f"{record.producer}:{record.seq}"
+        except NodeMissing:
+            return None  # its window has just ended
+        except msgspec.MsgspecError:
+            original = "a message that nobody knows"
+        outgoing.duplicates[place] = original
+        return None
+
+    def _make_id_shard(self, path: str) -> None:
+        shard = path.rpartition("/")[0]
+        for parent in (shard.rpartition("/")[0], shard):
+            try:
+                self._session.multi([Create(parent)])
+            except TransactionFailed as error:
+                if not failed_with(error, NodeExists):
+                    raise error.cause from error
 
     def close(self, timeout: float) -> None:
         """Wait for what is in flight, at most `timeout` seconds, then fail the rest."""
@@ -458,6 +560,28 @@ class Publisher:
             self._producer.release()
         except Exception as error:  # noqa: BLE001 - whatever it is, the bus has to close
             log.warning("what is left of the producer is left to the cleaner: %r", error)
+
+
+def _epochs(snapshot: Members) -> Epochs:
+    return snapshot.epoch, *(epoch for _, epoch in snapshot.patterns)
+
+
+def _entry(
+    outgoing: Outgoing, picks: tuple[int, ...] | None, raw: bytes, body: tuple[str, int] | None
+) -> tuple[str, bytes]:
+    """The name of a queue entry but for its sequence, and its data."""
+    messages = outgoing.packed if picks is None else [outgoing.packed[place] for place in picks]
+    last = max(message.expires or math.inf for message in messages)
+    carried = raw if len(raw) <= CARRIED_BYTES and not body else None
+    name = entry_prefix(
+        len(messages),
+        len(raw),
+        body=body,
+        carried=carried,
+        priority=outgoing.priority,
+        expires=0 if math.isinf(last) else math.ceil(last),
+    )
+    return name, b"" if body or carried else raw
 
 
 def _unsent(error: ConnectionLost) -> ConnectionLost:

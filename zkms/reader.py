@@ -18,6 +18,7 @@ from typing import Any
 
 from zkms.errors import Closed, ConnectionLost, NodeMissing, Unsupported, ZkmsError
 from zkms.inbox import Fetched, Gap, Inbox, Marker
+from zkms.ranked import Ranked
 from zkms.requests import CREATED, DELETED
 from zkms.session import Session, State
 from zkms.tree import Entry, carried, parse_entry
@@ -53,6 +54,7 @@ class Reader:
         miss: Callable[[str], Gap],
         lost: Callable[[], None],
         worn: Callable[[], None],
+        fresh: bool = True,
     ) -> None:
         self.queue = queue
         self._session = session
@@ -63,11 +65,13 @@ class Reader:
         self._worn = worn
         self._created = 0
         """How many entries we know to have been created, ever."""
+        self._fresh = fresh
+        """Whether nobody has read the queue before us, so that nothing of it can be missing."""
         self._made = 0
         """The transaction that made the queue; 0 before the first listing."""
         self._known: set[str] = set()
         """The names of those that are still there, as far as we know."""
-        self._heard: deque[Entry] = deque()
+        self._heard: Ranked[Entry] = Ranked()
         """Entries to take next."""
         self._places: deque[_Place] = deque()
         """Entries taken and not handed over, in order; the first one is waited for."""
@@ -97,7 +101,8 @@ class Reader:
         self._round += 1
         self._listing, self._unlisted = False, True
         while self._places:
-            self._heard.appendleft(self._places.pop().entry)
+            entry = self._places.pop().entry
+            self._heard.appendleft(entry, entry.priority)
         self._ahead = self._ahead_bytes = 0
 
     def close(self) -> None:
@@ -171,7 +176,7 @@ class Reader:
         else:
             self._created += 1
             self._known.add(name)
-            self._heard.append(entry)
+            self._heard.append(entry, entry.priority)
         if not self._woken:  # after all that has arrived with it: what was removed meanwhile is not handed over
             self._woken = True
             self._session.post(self._wake)
@@ -206,13 +211,15 @@ class Reader:
             self._unlisted = True
             self._try_later()
             return
+        if self._made == 0 and not self._fresh:
+            self._created = created - len(names)
         self._made = stat.czxid
         new = sorted(parse_entry(name) for name in set(names) - self._known)
         missing = created - self._created - len(new)
         if missing > 0:
             self._miss(f"{missing} entries were removed before they were read")
         # A number that was not given yet is forged, and must not hide the entry that will get it.
-        self._heard.extend(e._replace(foreign=True) if e.sequence >= created else e for e in new)
+        self._heard.extend((e._replace(foreign=True) if e.sequence >= created else e, e.priority) for e in new)
         self._known, self._created = set(names), created
         if created >= WORN_AT:
             self._worn()

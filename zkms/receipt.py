@@ -54,6 +54,8 @@ class Receipt:
         entries: Mapping[str, str | None],
         skipped: Mapping[str, str],
         zxid: int | None = None,
+        queues: Mapping[str, str] = MappingProxyType({}),
+        duplicates: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         self.topic = topic
         self.producer = producer
@@ -62,6 +64,9 @@ class Receipt:
         self.count = count
         """How many messages travelled together."""
         self._first = seq
+        self._place = 0
+        self._queues = queues
+        self._duplicates = duplicates
         self._session = session
         self._tree = tree
         self._pending: dict[str, str | None] = dict(entries)
@@ -77,7 +82,13 @@ class Receipt:
             return self
         one = copy.copy(self)
         one.seq = self._first + place
+        one._place = place
         return one
+
+    @property
+    def duplicate_of(self) -> str | None:
+        """The message that was stored before under the id that was given; None if this is no duplicate."""
+        return self._duplicates.get(self._place)
 
     @property
     def id(self) -> str:
@@ -188,7 +199,7 @@ class Receipt:
     def _locate(self, deadline: float | None) -> None:
         """Find entries whose paths were lost with the reply of their transaction, by producer and sequence number."""
         for name in [name for name, path in self._pending.items() if path is None]:
-            queue = self._tree.queue(name, self.topic)
+            queue = self._queues.get(name) or self._tree.queue(name, self.topic)
             try:
                 state, _ = self._session.get(queue, deadline=deadline)
                 found = self._find(queue, deadline)

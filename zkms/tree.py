@@ -2,20 +2,30 @@
 
     ROOT                                layout version, written once the rest exists
       clients/ID                        ephemeral: one per connected process (host, pid, version)
+      subscribers                       `Patterns`: the topics in use that stand for others
       subscribers/TOPIC                 its data version is the membership epoch: bumped by every (un)subscribe and flag
-      subscribers/TOPIC/SUBSCRIPTION    ephemeral: a `Registration`
+      subscribers/TOPIC/SUBSCRIPTION    a `Registration`: ephemeral if live, persistent if durable or a group
       subscribers/TOPIC/SUBSCRIPTION!   persistent flag: the queue is over its limit, publishers skip it
-      messages/SUBSCRIPTION/TOPIC       the queue; its data is a `QueueState`
-      messages/SUBSCRIPTION/TOPIC/ENTRY sequential persistent: a frame of 1..n messages, a pointer to one, or a gap
+      messages/LANE/TOPIC               a queue; its data is a `QueueState`
+      messages/LANE/TOPIC/ENTRY         sequential persistent: a frame of 1..n messages, a pointer to one, or a gap
+      groups/SUBSCRIPTION/TOPIC         a durable subscription or a group: its `Plan`, who is to read which partition
+      groups/SUBSCRIPTION/TOPIC/members/CLIENT  ephemeral: who is there to read it
+      groups/SUBSCRIPTION/TOPIC/lanes/N `Ledger`: who reads partition N, and how far; its version is the fence
       bodies/PRODUCER/NUMBER            a frame that was too big for a copy in every queue
-      dead/SUBSCRIPTION/TOPIC/ENTRY     what was found in a queue and is not ours: set aside, byte by byte
+      delayed/BUCKET/ENTRY              a frame that is not due yet
+      ids/TOPIC/SHARD/HASH              a message id that must not be stored again for a while
+      dead/SUBSCRIPTION/TOPIC/ENTRY     dead letters, and what was found in a queue and is not ours, byte by byte
       producers/ID                      `ProducerState`: last sequence number, for exactly-once publish
       cleaner/CANDIDATE                 ephemeral sequential: who stands for election; the lowest leads
+
+A lane is one queue of a subscription. Live and durable subscriptions have one, called as they are; a group has one for
+each partition, `GROUP#N`.
 
 An entry's name is `KIND.COUNT.BYTES.SEQUENCE`: how many messages it holds and how big it is can be told from a listing
 alone, so that limits and prefetch need no reads. A small frame is in the name itself, `m.COUNT.BYTES.FRAME.SEQUENCE`:
 the event that tells of the entry is then all that its reader needs. A pointer's name is
-`b.COUNT.BYTES.NUMBER.PRODUCER.SEQUENCE`, and says where the body is. ZooKeeper appends the ten-digit sequence.
+`b.COUNT.BYTES.NUMBER.PRODUCER.SEQUENCE`, and says where the body is. Before the kind may stand `pPRIORITY.`, and
+`xSECONDS.`: when the last of its messages expires. ZooKeeper appends the ten-digit sequence.
 """
 
 from __future__ import annotations
@@ -23,18 +33,22 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Annotated, NamedTuple, Protocol, TypeVar
+from hashlib import blake2b
+from typing import Annotated, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-LAYOUT = 1
+LAYOUT = 2
 DEFAULT_BYTES = 64 * 1024 * 1024
 MOST_BYTES = 192 * 1024 * 1024
 """Bytes that may wait in one queue, and the most that a subscription can ask for: less than a producer may keep in
 bodies, so that one slow queue stops nobody."""
 FULL_MARK = "!"
+LANE_MARK = "#"
+MAX_PRIORITY = 9
 _ENTRY = re.compile(r"([fg])\.(\d{1,9})\.(\d{1,9})\.(\d{10})", re.ASCII)
 _CARRIER = re.compile(r"m\.(\d{1,9})\.(\d{1,9})\.([A-Za-z0-9_-]{1,1000})\.(\d{10})", re.ASCII)
+_TERMS = re.compile(r"(?:p([1-9])\.)?(?:x(\d{1,12})\.)?", re.ASCII)
 _POINTER = re.compile(r"b\.(\d{1,9})\.(\d{1,9})\.(\d{1,18})\.(.+)\.(\d{10})", re.ASCII)
 
 
@@ -79,10 +93,26 @@ class Tree(msgspec.Struct, frozen=True):
         return f"{self.root}/cleaner"
 
     @property
+    def groups(self) -> str:
+        """Parent of what durable subscriptions and groups know of themselves."""
+        return f"{self.root}/groups"
+
+    @property
+    def delayed(self) -> str:
+        """Parent of the buckets of what is not due yet."""
+        return f"{self.root}/delayed"
+
+    @property
+    def ids(self) -> str:
+        """Parent of the remembered message ids."""
+        return f"{self.root}/ids"
+
+    @property
     def skeleton(self) -> tuple[str, ...]:
         """What exists in every zkms tree, in the order of creation."""
         return (
-            self.clients, self.subscribers, self.messages, self.bodies, self.dead, self.producers, self.cleaner
+            self.clients, self.subscribers, self.messages, self.bodies, self.dead, self.producers, self.cleaner,
+            self.groups, self.delayed, self.ids,
         )  # fmt: skip
 
     def client(self, client: str) -> str:
@@ -101,13 +131,33 @@ class Tree(msgspec.Struct, frozen=True):
         """Exists while publishers skip the subscription's queue, which is over its limit."""
         return f"{self.subscribers}/{topic}/{subscription}{FULL_MARK}"
 
-    def subscription(self, subscription: str) -> str:
-        """Parent of a subscription's queues."""
-        return f"{self.messages}/{subscription}"
+    def subscription(self, lane: str) -> str:
+        """Parent of a lane's queues."""
+        return f"{self.messages}/{lane}"
 
-    def queue(self, subscription: str, topic: str) -> str:
-        """A subscription's queue for one topic."""
-        return f"{self.messages}/{subscription}/{topic}"
+    def queue(self, lane: str, topic: str) -> str:
+        """A lane's queue for one topic."""
+        return f"{self.messages}/{lane}/{topic}"
+
+    def group(self, subscription: str, topic: str) -> str:
+        """What a durable subscription or a group knows of itself."""
+        return f"{self.groups}/{subscription}/{topic}"
+
+    def members(self, subscription: str, topic: str) -> str:
+        """Parent of those who are there to read it."""
+        return f"{self.groups}/{subscription}/{topic}/members"
+
+    def member(self, subscription: str, topic: str, client: str) -> str:
+        """One who is there to read it."""
+        return f"{self.groups}/{subscription}/{topic}/members/{client}"
+
+    def ledgers(self, subscription: str, topic: str) -> str:
+        """Parent of the ledgers."""
+        return f"{self.groups}/{subscription}/{topic}/lanes"
+
+    def ledger(self, subscription: str, topic: str, partition: int) -> str:
+        """Who reads a partition, and how far."""
+        return f"{self.groups}/{subscription}/{topic}/lanes/{partition}"
 
     def bodies_of(self, producer: str) -> str:
         """Parent of one producer's bodies."""
@@ -121,9 +171,35 @@ class Tree(msgspec.Struct, frozen=True):
         """What was set aside from a subscription's queue."""
         return f"{self.dead}/{subscription}/{topic}"
 
+    def id(self, topic: str, id: str) -> str:
+        """What remembers a message id."""
+        digest = blake2b(id.encode(), digest_size=16).hexdigest()
+        return f"{self.ids}/{topic}/{digest[:2]}/{digest[2:]}"
+
+    def letter(self, subscription: str, topic: str, size: int) -> str:
+        """Where to create a dead letter; ZooKeeper appends the sequence."""
+        return f"{self.dead_queue(subscription, topic)}/d.1.{size}."
+
     def producer(self, producer: str) -> str:
         """A producer's last sequence number."""
         return f"{self.producers}/{producer}"
+
+
+def lanes_of(subscription: str, registration: Registration) -> list[str]:
+    """The names of a subscription's lanes, in the order of its partitions."""
+    if registration.kind != "group":
+        return [subscription]
+    return [lane_of(subscription, number) for number in range(registration.partitions)]
+
+
+def lane_of(group: str, partition: int) -> str:
+    """The lane of a group's partition."""
+    return f"{group}{LANE_MARK}{partition}"
+
+
+def subscription_of(lane: str) -> str:
+    """The subscription that a lane belongs to."""
+    return lane.partition(LANE_MARK)[0]
 
 
 class Entry(NamedTuple):
@@ -139,12 +215,25 @@ class Entry(NamedTuple):
     """Producer and number of the body that a pointer points to."""
     carrier: bool = False
     """Whether the name carries the frame: see `carried`."""
+    priority: int = 0
+    expires: int = 0
+    """Seconds since the epoch after which none of its messages is delivered any more; 0 for never."""
 
 
 def entry_prefix(
-    count: int, size: int, *, gap: bool = False, body: tuple[str, int] | None = None, carried: bytes | None = None
+    count: int,
+    size: int,
+    *,
+    gap: bool = False,
+    body: tuple[str, int] | None = None,
+    carried: bytes | None = None,
+    priority: int = 0,
+    expires: int = 0,
 ) -> str:
     """The name to create an entry under; ZooKeeper appends the sequence."""
+    terms = (f"p{priority}." if priority else "") + (f"x{expires}." if expires else "")
+    if terms:
+        return terms + entry_prefix(count, size, gap=gap, body=body, carried=carried)
     if carried is not None:
         return f"m.{count}.{size}.{urlsafe_b64encode(carried).rstrip(b'=').decode()}."
     if body is not None:
@@ -154,6 +243,9 @@ def entry_prefix(
 
 def parse_entry(name: str) -> Entry:
     """What an entry's name says; a name that zkms did not make is `foreign`."""
+    if name[0] in "px" and (terms := _TERMS.match(name)) is not None and terms.end():
+        entry = parse_entry(name[terms.end() :]) if terms.end() < len(name) else Entry(-1, name, foreign=True)
+        return entry._replace(name=name, priority=int(terms[1] or 0), expires=int(terms[2] or 0))
     if name.startswith("m"):
         return _parse_carrier(name)
     match = _ENTRY.fullmatch(name)
@@ -173,7 +265,7 @@ def _parse_carrier(name: str) -> Entry:
 
 def carried(name: str) -> bytes:
     """The frame that a carrier's name holds; nothing if it was not made by us."""
-    text = name.split(".")[3]
+    text = name.rsplit(".", 2)[1]
     try:
         return urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except binascii.Error:
@@ -201,9 +293,17 @@ class Registration(msgspec.Struct, frozen=True, tag_field="zkms", tag="registrat
     client: str
     limit: Annotated[int, msgspec.Meta(ge=1)]
     """Messages that may wait in its queue."""
-    kind: str = "live"
+    kind: Literal["live", "durable", "group"] = "live"
     max_bytes: Annotated[int, msgspec.Meta(ge=1)] = DEFAULT_BYTES
     """Bytes that may."""
+    partitions: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
+    """Of a group: its lanes, each of which has these limits."""
+    overflow: Literal["gap", "reject", "drop-oldest"] = "gap"
+    """What becomes of a message that has no room."""
+    max_age: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """Seconds after which a message is removed unread; 0 for never."""
+    where: dict[str, list[str]] | None = None
+    """Of the messages it wants: headers, and the values that each may have; None for all messages."""
 
     @classmethod
     def of(cls, client: str, subscription: Limited) -> Registration:
@@ -222,6 +322,84 @@ class QueueState(msgspec.Struct, frozen=True, tag_field="zkms", tag="queue", omi
     gone: str = ""
     dropped: int = -1
     reason: str = ""
+
+
+class Try(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of a message that was given out and not acked: how often, when it is due again, and why."""
+
+    attempts: int
+    due: float = 0.0
+    error: str = ""
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """An entry that is partly done with: messages below `done`, and those whose bits are set in `more` (hex)."""
+
+    done: Annotated[int, msgspec.Meta(ge=0)] = 0
+    more: str = ""
+    tries: dict[int, Try] = {}
+
+
+class Ledger(msgspec.Struct, frozen=True, tag_field="zkms", tag="ledger", omit_defaults=True):
+    """The data of a lane's ledger: who reads it, and what is done with of the entries that are still there.
+
+    Every ack is a transaction that writes it at the version that the owner knows, and whoever takes the lane over
+    writes it too: from then on the former owner's acks are refused. `epoch` counts the owners.
+    """
+
+    owner: str = ""
+    """The client that reads the lane; empty if the last one has given it back."""
+    claim: str = ""
+    """Tells two readers of one client apart."""
+    epoch: int = 0
+    parts: dict[int, Part] = {}
+    """By the entries' sequence."""
+
+
+class Patterns(msgspec.Struct, frozen=True, tag_field="zkms", tag="patterns"):
+    """The data of `subscribers`: the topic patterns that anybody subscribes to."""
+
+    patterns: tuple[str, ...]
+
+
+class Plan(msgspec.Struct, frozen=True, tag_field="zkms", tag="plan", omit_defaults=True):
+    """The data of a group: which client is to read which partition. Not more than a wish: ledgers decide."""
+
+    lanes: dict[int, str] = {}
+
+
+class MemberState(msgspec.Struct, frozen=True, tag_field="zkms", tag="member", omit_defaults=True):
+    """The data of a group's member."""
+
+    host: str = ""
+    pid: int = 0
+    lanes: int = 0
+    """Partitions that it has."""
+    reserved: int = 0
+    """Messages in its hands."""
+    handled: int = 0
+    """Messages done with since it joined."""
+    stuck: bool = False
+    """Whether a message has been in its hands for longer than its time to run: it is given no partitions."""
+    pace: float = 0.0
+    """Seconds that a message takes it on average."""
+
+
+class DeadLetter(msgspec.Struct, frozen=True, tag_field="zkms", tag="dead", omit_defaults=True):
+    """The data of a dead letter: a frame of one message, and why nobody could do with it."""
+
+    frame: bytes
+    reason: str
+    at: float
+    attempts: int = 0
+    error: str = ""
+
+
+class IdRecord(msgspec.Struct, frozen=True, tag_field="zkms", tag="id"):
+    """The data of a remembered message id: which message was stored under it."""
+
+    producer: str
+    seq: int
 
 
 class GapRecord(msgspec.Struct, frozen=True, tag_field="zkms", tag="gap"):
@@ -258,7 +436,7 @@ class Layout(msgspec.Struct, frozen=True, tag_field="zkms", tag="root"):
     layout: int
 
 
-Record = Registration | QueueState | GapRecord | ProducerState | ClientState | Layout
+Record = Registration | QueueState | Patterns | Ledger | Plan | MemberState | DeadLetter | IdRecord | GapRecord | ProducerState | ClientState | Layout
 R = TypeVar("R", bound=Record)
 _encoder = msgspec.json.Encoder()
 

@@ -37,7 +37,7 @@ class Published(Protocol):
     topic: str
     seq: int
     packed: list[Packed]
-    raw: bytes
+    size: int
     at: float
 
 
@@ -87,7 +87,7 @@ class Recorder:
                 n=len(packed),
                 subs=list(subs),
                 at=frame.at,
-                size=len(frame.raw),
+                size=frame.size,
                 keys=keys,
                 ids=ids,
                 zxid=zxid,
