@@ -16,6 +16,7 @@ from typing import Any as _Any
 from zkms.bus import Bus, connect
 from zkms.codec import Codec
 from zkms.config import Sasl, Tls
+from zkms.consumer import Consumer
 from zkms.discovery import ClientInfo, QueueInfo, SubscriptionInfo, TopicInfo
 from zkms.errors import (
     AlreadyAcked,
@@ -24,9 +25,12 @@ from zkms.errors import (
     CannotDecode,
     Closed,
     ConnectionLost,
+    DuplicateMessage,
+    GroupMismatch,
     InvalidArgument,
     InvalidMessage,
     InvalidTopic,
+    LostOwnership,
     MessageTooLarge,
     NewerLayout,
     NodeExists,
@@ -35,9 +39,11 @@ from zkms.errors import (
     NotEmpty,
     NotSubscribed,
     ProducerFenced,
+    QueueFull,
     QuotaExceeded,
     SessionExpired,
     StoreError,
+    SubscriptionInUse,
     Timeout,
     TransactionFailed,
     Unauthorised,
@@ -68,10 +74,14 @@ __all__ = [
     "Closed",
     "Codec",
     "ConnectionLost",
+    "Consumer",
+    "DuplicateMessage",
     "Gap",
+    "GroupMismatch",
     "InvalidArgument",
     "InvalidMessage",
     "InvalidTopic",
+    "LostOwnership",
     "Message",
     "MessageTooLarge",
     "NewerLayout",
@@ -81,6 +91,7 @@ __all__ = [
     "NotEmpty",
     "NotSubscribed",
     "ProducerFenced",
+    "QueueFull",
     "QueueInfo",
     "QuotaExceeded",
     "Receipt",
@@ -89,6 +100,7 @@ __all__ = [
     "SessionExpired",
     "StoreError",
     "Subscription",
+    "SubscriptionInUse",
     "SubscriptionInfo",
     "Timeout",
     "Tls",

@@ -26,7 +26,7 @@ MAX_BYTES = 64 * 1024
 LONGEST_WAIT = 0.05
 """Seconds to wait for company at the very most."""
 
-_Key = tuple[str, str | None, bool, str | None]
+_Key = tuple[str, str | None, bool, str | None, int]
 
 
 class Batch:
@@ -67,7 +67,7 @@ class Batching:
         """Send a message, alone or with `most` others: the receipt to come, and the message's place in it."""
         if packed.size > MAX_BYTES:
             return self._publisher.send(topic, [packed], without=without, drop=drop, deadline=deadline), 0
-        key = topic, without, drop, packed.codec
+        key = topic, without, drop, packed.codec, packed.priority
         with self._lock:
             batch = self._open.get(key)
             if batch is not None and (place := batch.take(packed, most, deadline)) is not None:

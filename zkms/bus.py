@@ -15,19 +15,21 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 from zkms.acks import Acks
 from zkms.batching import Batching
 from zkms.bulk import publish_all, result
 from zkms.codec import Codec, check_codec
 from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, check_seconds, configure
+from zkms.consumer import Consumer
 from zkms.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionInfo, TopicInfo
+from zkms.enrolment import Enrolment
 from zkms.errors import (
-    AlreadySubscribed,
     Closed,
+    DuplicateMessage,
     InvalidArgument,
     ZkmsError,
 )
@@ -42,10 +44,11 @@ from zkms.receipt import Receipt
 from zkms.registrar import Registrar
 from zkms.session import Session, State
 from zkms.stream import TopicPublisher
+from zkms.subscribing import DEFAULT_LIMIT, DEFAULT_PARTITIONS, Overflow, Request, check_target, enrol, subscribe
 from zkms.subscription import AckMode, Handler, OnError, OnGap, Subscription
 from zkms.trail.recorder import Recorder
 from zkms.trail.settings import Trail
-from zkms.tree import DEFAULT_BYTES, MOST_BYTES, Tree
+from zkms.tree import DEFAULT_BYTES, Tree
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -53,7 +56,6 @@ if TYPE_CHECKING:
     from zkms_cleaner import Cleaner
 
 log = logging.getLogger("zkms")
-DEFAULT_LIMIT = 100_000
 IfNobody = Literal["raise", "drop"]
 
 
@@ -114,8 +116,13 @@ class Bus:
         self.tree = Tree(config.root)
         self.session = Session(config)
         self.acks = Acks(self.session)
+        self.enrolment = Enrolment(self.session, self.tree, config.client_id)
         self.registrar = Registrar(
-            self.session, self.tree, config.client_id, prepare=lambda: ensure_tree(self.session, self.tree)
+            self.session,
+            self.tree,
+            config.client_id,
+            prepare=lambda: ensure_tree(self.session, self.tree),
+            make_topic=self.enrolment.make_topic,
         )
         self._membership = Membership(self.session, self.tree)
         self._publisher = Publisher(
@@ -130,7 +137,10 @@ class Bus:
         """Made when the bus is opened, if it was asked for."""
         self._recorded = (0, State.CONNECTING)
         """The session's generation and state that the trail knows."""
-        self._subscriptions: dict[str, Subscription] = {}
+        self.live: dict[str, Subscription] = {}
+        """By topic: one of each."""
+        self.consumers: dict[tuple[str, str], Consumer] = {}
+        """By topic and name: durable subscriptions and groups that this process reads."""
         self._streams: set[TopicPublisher] = set()
         self._cleaner: Cleaner | None = None
         self._before_close: list[Callable[[float], object]] = []
@@ -191,13 +201,13 @@ class Bus:
             except ZkmsError as error:
                 log.warning("%s", error)
         self._publisher.close(max(0.0, deadline - time.monotonic()))
-        for subscription in list(self._subscriptions.values()):
+        for subscription in self._readers():
             left = max(0.0, deadline - time.monotonic())
             if self.session.state is not State.CONNECTED:
                 subscription.abandon(left)
                 continue
             try:
-                subscription.unsubscribe(left)
+                subscription.close(left)
             except ZkmsError as error:
                 log.warning("%r is left to the cleaner: %s", subscription, error)
         if self.session.state is State.CONNECTED:
@@ -237,9 +247,12 @@ class Bus:
         """On the connection's thread."""
         self._record_session()
         if self.session.state is State.CONNECTED:
-            for subscription in list(self._subscriptions.values()):
+            for subscription in self._readers():
                 subscription.reconnected()
             self.acks.flush()
+
+    def _readers(self) -> list[Subscription | Consumer]:
+        return [*self.live.values(), *self.consumers.values()]
 
     def _check_open(self) -> None:
         self.session.check_process()
@@ -255,6 +268,8 @@ class Bus:
         *,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
         id: str | None = None,
         to_self: bool = True,
         if_nobody: IfNobody = "raise",
@@ -263,15 +278,22 @@ class Bus:
     ) -> Receipt:
         """Store a message in the queue of every subscription of the topic, or of none; return when it is stored.
 
-        Raises `NoSubscribers` unless `if_nobody="drop"`, `MessageTooLarge`, `InvalidMessage`, or `ConnectionLost`,
-        whose `outcome_unknown` says whether it may have been stored all the same.
+        Messages of one `key` are handled in order by a group. Those of a higher `priority` (0 to 9) come first. After
+        `ttl` seconds it is not delivered any more. An `id` that was given before, within ten minutes, makes it a
+        `DuplicateMessage`, stored nowhere.
+
+        Raises `NoSubscribers` unless `if_nobody="drop"`, `QueueFull`, `MessageTooLarge`, `InvalidMessage`, or
+        `ConnectionLost`, whose `outcome_unknown` says whether it may have been stored all the same.
         """
-        packed = self._pack(topic, data, key, headers, id, codec)
+        packed = self._pack(topic, data, key, headers, id, codec, priority=priority, ttl=ttl)
         deadline = time.monotonic() + self._allowed(timeout)
         options = self._options(topic, to_self, if_nobody)
         _, most = self._frame_budget(topic, deadline)
         future, place = self._batching.send(topic, packed, most=most, deadline=deadline, **options)
-        return result(future, deadline).at(place)
+        receipt = result(future, deadline).at(place)
+        if id is not None and receipt.duplicate_of is not None:
+            raise DuplicateMessage(topic, id, receipt.duplicate_of)
+        return receipt
 
     def publish_many(
         self,
@@ -280,6 +302,9 @@ class Bus:
         *,
         key: Callable[[Any], str] | None = None,
         headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        id: Callable[[Any], str] | None = None,
         to_self: bool = True,
         if_nobody: IfNobody = "raise",
         codec: Codec | None = None,
@@ -287,15 +312,21 @@ class Bus:
     ) -> list[Receipt]:
         """Publish many messages the fast way: packed into frames, several in flight. One receipt a message, in order.
 
-        Messages that travelled together share a receipt. `key` computes a message's key from its data. `timeout` is for
-        each frame. If one fails, no more are sent; the error says in its notes how many were stored.
+        Messages that travelled together share a receipt. `key` and `id` compute a message's own from its data; the
+        receipt of one whose id was given before says so, `duplicate_of`. `timeout` is for each frame. If one fails, no
+        more are sent; the error says in its notes how many were stored.
         """
         self._check_open()
-        self._options(check_topic(topic), to_self, if_nobody)
+        self._options(check_target(topic), to_self, if_nobody)
         codec = check_codec(codec) or self.config.codec
+
+        def packed(data: Any) -> Packed:
+            own_key, own_id = key(data) if key else None, id(data) if id else None
+            return pack(data, own_key, headers, own_id, codec, priority=priority, ttl=ttl)
+
         return publish_all(
             messages,
-            lambda data: pack(data, key(data) if key else None, headers, None, codec),
+            packed,
             self._allowed(timeout),
             budget=lambda deadline: self._frame_budget(topic, deadline),
             send=lambda packed, deadline: self._send(topic, packed, to_self, if_nobody, deadline),
@@ -319,7 +350,7 @@ class Bus:
         each frame, and for the wait for room.
         """
         self._check_open()
-        check_topic(topic)
+        check_target(topic)
         linger = check_seconds("linger", linger)
         if linger < 0:
             raise InvalidArgument(f"linger must not be negative, but is {linger:g}")
@@ -354,7 +385,7 @@ class Bus:
     def _options(self, topic: str, to_self: bool, if_nobody: IfNobody) -> _Options:
         if if_nobody not in ("raise", "drop"):
             raise InvalidArgument(f"if_nobody is 'raise' or 'drop', not {if_nobody!r}")
-        mine = None if to_self else self._subscriptions.get(topic)
+        mine = None if to_self else self.live.get(topic)
         return {"without": mine.id if mine else None, "drop": if_nobody == "drop"}
 
     def _pack(
@@ -365,75 +396,188 @@ class Bus:
         headers: Mapping[str, str] | None,
         id: str | None,
         codec: Codec | None,
+        *,
+        priority: int = 0,
+        ttl: float | None = None,
     ) -> Packed:
         self._check_open()
-        check_topic(topic)
-        return pack(data, key, headers, id, check_codec(codec) or self.config.codec)
+        check_target(topic)
+        return pack(
+            data, key, headers, id, check_codec(codec) or self.config.codec, priority=priority, ttl=ttl
+        )  # fmt: skip
 
     # -- subscribe -----------------------------------------------------------------------------------------------
+
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        handler: Handler | None = None,
+        *,
+        ack: AckMode | None = None,
+        type: Any = None,
+        codec: Codec | None = None,
+        limit: int = DEFAULT_LIMIT,
+        max_bytes: int = DEFAULT_BYTES,
+        prefetch: int = 10_000,
+        where: Mapping[str, str | Sequence[str]] | None = None,
+        overflow: Overflow | None = None,
+        max_age: float | None = None,
+        on_gap: OnGap | None = None,
+        on_error: OnError | None = None,
+    ) -> Subscription: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        handler: Handler | None = None,
+        *,
+        name: str,
+        takeover: bool = False,
+        max_attempts: int | None = 3,
+        backoff: float = 1.0,
+        ack: AckMode | None = None,
+        type: Any = None,
+        codec: Codec | None = None,
+        limit: int = DEFAULT_LIMIT,
+        max_bytes: int = DEFAULT_BYTES,
+        prefetch: int = 10_000,
+        where: Mapping[str, str | Sequence[str]] | None = None,
+        overflow: Overflow | None = None,
+        max_age: float | None = None,
+        on_gap: OnGap | None = None,
+        on_error: OnError | None = None,
+    ) -> Consumer: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        handler: Handler | None = None,
+        *,
+        group: str,
+        partitions: int | None = None,
+        ttr: float | None = None,
+        max_attempts: int | None = 3,
+        backoff: float = 1.0,
+        ack: AckMode | None = None,
+        type: Any = None,
+        codec: Codec | None = None,
+        limit: int = DEFAULT_LIMIT,
+        max_bytes: int = DEFAULT_BYTES,
+        prefetch: int = 10_000,
+        where: Mapping[str, str | Sequence[str]] | None = None,
+        overflow: Overflow | None = None,
+        max_age: float | None = None,
+        on_gap: OnGap | None = None,
+        on_error: OnError | None = None,
+    ) -> Consumer: ...
 
     def subscribe(
         self,
         topic: str,
         handler: Handler | None = None,
         *,
-        ack: AckMode = "auto",
+        name: str | None = None,
+        takeover: bool = False,
+        group: str | None = None,
+        partitions: int | None = None,
+        ttr: float | None = None,
+        max_attempts: int | None = 3,
+        backoff: float = 1.0,
+        ack: AckMode | None = None,
         type: Any = None,
         codec: Codec | None = None,
         limit: int = DEFAULT_LIMIT,
         max_bytes: int = DEFAULT_BYTES,
         prefetch: int = 10_000,
+        where: Mapping[str, str | Sequence[str]] | None = None,
+        overflow: Overflow | None = None,
+        max_age: float | None = None,
         on_gap: OnGap | None = None,
         on_error: OnError | None = None,
-    ) -> Subscription:
-        """Receive all that is published to the topic from now on; when this returns, nothing is missed any more.
+    ) -> Subscription | Consumer:
+        """Receive what is published to the topic from now on; when this returns, nothing is missed any more.
+
+        Alone: a live subscription, which goes with this process. `name`: a durable one, kept while nobody reads it, and
+        read by one process at a time (`takeover=True` takes it from another). `group`: its members, in any number of
+        processes, share the messages; those of one key are handled in order. The topic may be a pattern (`users.*`,
+        `users.>`); `where={"region": "eu"}` takes only messages with such headers.
 
         With `handler`, it is called for each message on a thread of the subscription's own; without, use get(), fetch()
-        or iterate. `type` decodes into and validates against a type (msgspec Struct, dataclass, ...). `on_gap(gap)` is
-        called where messages may have been missed: the session expired, or more than `limit` messages (`max_bytes`
-        bytes, 50,000 entries) were waiting.
+        or iterate. A handler acks by returning. Where one raises, or a message of a group is not acked within `ttr`
+        seconds (30), it is delivered again after `backoff` seconds, doubled each time; after `max_attempts` it is a
+        dead letter. Live messages are delivered once.
+
+        `type` decodes into and validates against a type (msgspec Struct, dataclass, ...). Past `limit` messages,
+        `max_bytes` bytes or 50,000 entries that wait (in each partition), `overflow` says what happens: "gap", live's
+        default: publishers skip the queue until it is drained, and `on_gap(gap)` is called; "reject": publishers get
+        `QueueFull`; "drop-oldest". `max_age` is how many seconds a message waits at the most.
         `on_error(error, message)` hears of handlers that raised and of what could not be decoded (`message` is None
-        then). `ack="manual"` leaves the acknowledgement to message.ack().
+        then). `ack="manual"` leaves the acknowledgement to message.ack(), which get() and fetch() of durable
+        subscriptions and groups do anyway; `ack="auto"` acks on hand-over.
         """
         self._check_open()
-        check_topic(topic)
-        for what, callback in (("handler", handler), ("on_gap", on_gap), ("on_error", on_error)):
-            if callback is not None and not callable(callback):
-                raise InvalidArgument(f"{what} must be callable, not {callback!r:.60}")
-        if ack not in ("auto", "manual"):
-            raise InvalidArgument(f"ack is 'auto' or 'manual', not {ack!r}")
-        for what, value in (("limit", limit), ("max_bytes", max_bytes), ("prefetch", prefetch)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InvalidArgument(f"{what} must be a whole number of at least 1, not {value!r}")
-        if max_bytes > MOST_BYTES:
-            raise InvalidArgument(f"max_bytes must be at most {MOST_BYTES:,}, not {max_bytes:,}")
-        if topic in self._subscriptions:
-            raise AlreadySubscribed(topic)
-        subscription = Subscription(
+        return subscribe(
             self,
-            topic,
-            handler,
-            id=self.registrar.new_id(),
+            Request(
+                topic=topic,
+                handler=handler,
+                name=name,
+                group=group,
+                partitions=partitions,
+                ttr=ttr,
+                max_attempts=max_attempts,
+                backoff=backoff,
+                takeover=takeover,
+                where=where,
+                overflow=overflow,
+                max_age=max_age,
+                ack=ack,
+                type=type,
+                codec=codec,
+                limit=limit,
+                max_bytes=max_bytes,
+                prefetch=prefetch,
+                on_gap=on_gap,
+                on_error=on_error,
+            ),
+        )
+
+    def create_group(
+        self,
+        topic: str,
+        group: str,
+        *,
+        partitions: int = DEFAULT_PARTITIONS,
+        where: Mapping[str, str | Sequence[str]] | None = None,
+        overflow: Overflow = "reject",
+        max_age: float | None = None,
+        limit: int = DEFAULT_LIMIT,
+        max_bytes: int = DEFAULT_BYTES,
+    ) -> bool:
+        """Declare a group before it has any member: what is published from now on waits for them.
+
+        False if it is there already; `GroupMismatch` if that one has other partitions.
+        """
+        self._check_open()
+        request = Request(
+            topic=topic,
+            group=group,
+            partitions=partitions,
+            where=where,
+            overflow=overflow,
+            max_age=max_age,
             limit=limit,
             max_bytes=max_bytes,
-            prefetch=prefetch,
-            ack=ack,
-            type=type,
-            codec=check_codec(codec) or self.config.codec,
-            on_gap=on_gap,
-            on_error=on_error,
         )
-        if self._subscriptions.setdefault(topic, subscription) is not subscription:
-            raise AlreadySubscribed(topic)
-        try:
-            self.registrar.subscribe(subscription)
-        except BaseException:
-            del self._subscriptions[topic]
-            raise
-        if self.trail is not None:
-            self.trail.note("subscribed", sub=subscription.id, topic=topic, kind="live")
-        subscription.start()
-        return subscription
+        request.check()
+        return enrol(self, request)[1]
+
+    def stopped(self, consumer: Consumer) -> None:
+        """A consumer reads no more."""
+        self.consumers.pop((consumer.topic, consumer.id), None)
 
     def unsubscribed(self, subscription: Subscription) -> None:
         """A subscription was given up: remove its registration and queue."""
@@ -442,7 +586,7 @@ class Bus:
         finally:
             if self.trail is not None:
                 self.trail.note("unsubscribed", sub=subscription.id, topic=subscription.topic, kind="live")
-            self._subscriptions.pop(subscription.topic, None)
+            self.live.pop(subscription.topic, None)
 
     # -- discovery -----------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from zkms.codec import Codec, check_codec
 from zkms.errors import InvalidArgument
 from zkms.names import check_name, check_root, new_client_id
 from zkms.trail.settings import Trail, as_trail
-from zkms.tree import FULL_MARK
+from zkms.tree import FULL_MARK, LANE_MARK
 
 DEFAULT_HOSTS = "127.0.0.1:2181"
 LONGEST_SESSION = 2_000_000.0
@@ -126,8 +126,10 @@ class Config:
         set_ = object.__setattr__  # the one way to normalise fields of a frozen dataclass
         set_(self, "root", check_root(self.root))
         set_(self, "client_id", check_name("client_id", self.client_id))
-        if self.client_id.endswith(FULL_MARK):
-            raise InvalidArgument(f"client_id {self.client_id!r} must not end with {FULL_MARK!r}")
+        if self.client_id.endswith(FULL_MARK) or LANE_MARK in self.client_id:
+            raise InvalidArgument(
+                f"client_id {self.client_id!r} must not end with {FULL_MARK!r}, nor contain {LANE_MARK!r}"
+            )
         check_codec(self.codec)
         if self.trail is not None and not isinstance(self.trail, Trail):
             raise InvalidArgument(f"trail: give a directory or zkms.trail.Trail(...), not {self.trail!r:.60}")

@@ -11,7 +11,7 @@ import msgspec
 
 from zkms.errors import NodeMissing, StoreError
 from zkms.session import Session
-from zkms.tree import FULL_MARK, ClientState, QueueState, Registration, Tree, decode
+from zkms.tree import FULL_MARK, ClientState, QueueState, Registration, Tree, decode, subscription_of
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -67,7 +67,7 @@ class Discovery:
 
     def topics(self) -> list[TopicInfo]:
         """All topics that anybody ever subscribed to and that were not removed since."""
-        names = self._names(self._tree.subscribers)
+        names = self.names(self._tree.subscribers)
         listed = self.ask(names, lambda name: self._session.children_async(self._tree.topic(name)))
         return [
             TopicInfo(name, sum(not child.endswith(FULL_MARK) for child in children))
@@ -76,7 +76,7 @@ class Discovery:
 
     def subscriptions(self, topic: str) -> list[SubscriptionInfo]:
         """The topic's subscriptions; none for a topic that does not exist."""
-        names = self._names(self._tree.topic(topic))
+        names = self.names(self._tree.topic(topic))
         flagged = {name.removesuffix(FULL_MARK) for name in names if name.endswith(FULL_MARK)}
         plain = [name for name in names if not name.endswith(FULL_MARK)]
         found = []
@@ -92,11 +92,11 @@ class Discovery:
 
     def queues(self) -> list[QueueInfo]:
         """All queues, also those whose subscription is gone and which wait for the cleaner."""
-        owners = self._names(self._tree.messages)
+        owners = self.names(self._tree.messages)
         listed = self.ask(owners, lambda name: self._session.children_async(self._tree.subscription(name)))
         pairs = [(owner, topic) for owner, (topics, _) in listed.items() for topic in sorted(topics)]
         read = self.ask(pairs, lambda pair: self._session.get_async(self._tree.queue(*pair)))
-        known = self.ask(list(read), lambda p: self._session.exists_async(self._tree.registration(p[1], p[0])))
+        known = self.ask(list(read), lambda p: self._session.exists_async(self._tree.registration(p[1], subscription_of(p[0]))))
         return [
             self._queue(pair, data, stat.numChildren, known[pair] is not None) for pair, (data, stat) in read.items()
         ]
@@ -111,7 +111,7 @@ class Discovery:
     def clients(self) -> list[ClientInfo]:
         """The connected processes."""
         found = []
-        names = self._names(self._tree.clients)
+        names = self.names(self._tree.clients)
         for name, (data, _) in self.ask(names, lambda n: self._session.get_async(self._tree.client(n))).items():
             try:
                 state = decode(data, ClientState)
@@ -121,7 +121,8 @@ class Discovery:
                 found.append(ClientInfo(name, state.host, state.pid, state.version, state.started))
         return found
 
-    def _names(self, path: str) -> list[str]:
+    def names(self, path: str) -> list[str]:
+        """The children of a znode, sorted; none if it does not exist."""
         try:
             return sorted(self._session.children(path)[0])
         except NodeMissing:

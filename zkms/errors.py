@@ -82,11 +82,14 @@ class NoSubscribers(ZkmsError):
 
 
 class AlreadySubscribed(ZkmsError):
-    """This bus has a live subscription to the topic already."""
+    """This bus has that subscription already."""
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"this bus subscribes to {topic!r} already; use that subscription, or unsubscribe() it first")
+    def __init__(self, topic: str, name: str | None = None) -> None:
+        what = f"{topic!r}" if name is None else f"{topic!r} as {name!r}"
+        end = "unsubscribe" if name is None else "close"
+        super().__init__(f"this bus subscribes to {what} already; use that subscription, or {end}() it first")
         self.topic = topic
+        self.name = name
 
 
 class NotSubscribed(ZkmsError):
@@ -119,7 +122,8 @@ class SubscriptionInUse(ZkmsError):
 
     def __init__(self, topic: str, name: str, owner: str) -> None:
         super().__init__(
-            f"{name!r} of {topic!r} is being read by client {owner!r}; wait until that one closes, or pass takeover=True"
+            f"{name!r} of {topic!r} is being read by client {owner!r}; wait until that one closes, or pass "
+            f"takeover=True"
         )
         self.topic = topic
         self.name = name
@@ -131,7 +135,7 @@ class GroupMismatch(ZkmsError):
 
     def __init__(self, topic: str, name: str, difference: str) -> None:
         super().__init__(
-            f"{name!r} of {topic!r} is there already, {difference}; use it as it is, or another name, or remove it first"
+            f"{name!r} of {topic!r} is there already, {difference}; use it as it is, take another name, or remove it"
         )
         self.topic = topic
         self.name = name

@@ -10,8 +10,9 @@
 `data` has what each message holds, as MessagePack's own bytes, str, map, ..., so that what was published as text
 arrives as text without a word about it; with a codec, each is the bytes that the codec made. `extras`, if any message
 has one, has a [key, headers, id, expires] or nil for each. `numbers` has, for a frame of which this is a part, each
-message's number less `seq`; without it they are 0, 1, 2... `topic` is said where the queue's name does not. A message is encoded once, when it is published; a frame is decoded
-at once, and its messages are made one by one as they are handed over. Arrays may end early.
+message's number less `seq`; without it they are 0, 1, 2... `topic` is said where the queue's name does not say it.
+A message is encoded once, when it is published; a frame is decoded at once, and its messages are made one by one as
+they are handed over. Arrays may end early.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Packed(msgspec.Struct, frozen=True):
     headers: dict[str, str] | None = None
     expires: float = 0.0
     """Seconds since the epoch after which it is not delivered any more; 0 for never."""
+    priority: int = 0
+    """All messages of a frame have the same."""
 
 
 class Extra(msgspec.Struct, frozen=True, array_like=True):
@@ -79,18 +82,19 @@ def pack(
     id: str | None = None,
     codec: str | None = None,
     expires: float = 0.0,
+    priority: int = 0,
 ) -> Packed:
     """One message, or `InvalidMessage` if its data are nothing that can travel."""
     try:
         raw = _encode(data)
         if key is None and headers is None and id is None and not expires:
-            return Packed(raw, len(raw), codec)
+            return Packed(raw, len(raw), codec, priority=priority)
         extra = _encode((key, headers, id, expires) if expires else (key, headers, id))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidMessage(
             f"cannot encode {type(data).__name__}: {error}; give bytes, str, what JSON can hold, or a codec="
         ) from error
-    return Packed(raw, len(raw) + len(extra), codec, extra, key, id, headers, expires)
+    return Packed(raw, len(raw) + len(extra), codec, extra, key, id, headers, expires, priority)
 
 
 def encode(

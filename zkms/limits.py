@@ -157,7 +157,7 @@ class Limits:
             state = msgspec.structs.replace(decode(data, QueueState), dropped=dropped[-1].sequence, reason=reason)
             mark = SetData(queue, encode(state), stat.version)
             self._session.multi([mark, *(Delete(f"{queue}/{entry.name}") for entry in dropped)])
-            log.warning("%s of %s: %d entries dropped, more than %s were waiting", *queue.split("/")[-2:], len(dropped), what)
+            log.warning("%s: %d entries dropped, more than %s were waiting", queue, len(dropped), what)
         except (TransactionFailed, NodeMissing, msgspec.MsgspecError) as error:
             log.info("%s has changed meanwhile, looking again: %s", queue, error)
 

@@ -45,8 +45,18 @@ class Handover:
     """A queue entry in a subscriber's hands; `done` is called once, when all of its messages are done with."""
 
     __slots__ = (
-        "_acked", "_done", "_finished", "_lock", "count", "extras", "numbers", "producer", "published_at", "seq", "topic"
-    )  # fmt: skip
+        "_acked",
+        "_done",
+        "_finished",
+        "_lock",
+        "count",
+        "extras",
+        "numbers",
+        "producer",
+        "published_at",
+        "seq",
+        "topic",
+    )
 
     def __init__(self, topic: str, frame: Frame, done: Callable[[], None]) -> None:
         self.topic = topic if frame.topic is None else frame.topic
@@ -71,19 +81,21 @@ class Handover:
         if complete:
             self.finish()
 
-    def nak(self, message: Message, delay: float | None) -> None:
+    def nak(self, message: Message, delay: float | None) -> None:  # noqa: ARG002 - the other kinds use it
         """Not for live messages."""
-        raise InvalidArgument(f"{message!r} is live, and not delivered twice: nak() is for durable subscriptions and groups")
+        raise InvalidArgument(
+            f"{message!r} is live, and not delivered twice: nak() is for durable subscriptions and groups"
+        )
 
     def touch(self, message: Message) -> None:
         """Not for live messages."""
         raise InvalidArgument(f"{message!r} is live, and has no time to run: touch() is for groups")
 
-    def reject(self, message: Message, reason: str) -> None:
+    def reject(self, message: Message, reason: str) -> None:  # noqa: ARG002 - see nak
         """Not for live messages."""
         raise InvalidArgument(f"{message!r} is live: reject() is for durable subscriptions and groups")
 
-    def attempts(self, index: int) -> int:
+    def attempts(self, index: int) -> int:  # noqa: ARG002 - see nak
         """A live message is delivered once."""
         return 1
 

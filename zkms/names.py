@@ -54,6 +54,17 @@ def check_name(what: str, name: object) -> str:
     return name
 
 
+def check_subscription(what: str, name: object) -> str:
+    """`name` itself if a durable subscription or a group can have it, else `InvalidArgument`."""
+    checked = check_name(what, name)
+    bad = next((c for c in "#!~" if c in checked), None)
+    if bad is not None:
+        raise InvalidArgument(
+            f"invalid {what} {name!r:.80}: it contains {bad!r}, which zkms gives a meaning of its own"
+        )
+    return checked
+
+
 def check_root(root: object) -> str:
     """An absolute znode path without a trailing slash, else `InvalidArgument`."""
     if not isinstance(root, str) or not root.startswith("/") or not root.strip("/"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,10 +14,28 @@ from zkms.limits import MAX_PER_FRAME
 from zkms.membership import Membership
 from zkms.names import check_topic
 from zkms.operations import MAX_TRANSACTION
+from zkms.tree import MAX_PRIORITY
+
+MAX_TTL = 10 * 365 * 86_400
+"""Seconds: ten years."""
 
 
-def pack(data: Any, key: str | None, headers: Mapping[str, str] | None, id: str | None, codec: Codec | None) -> Packed:
+def pack(
+    data: Any,
+    key: str | None,
+    headers: Mapping[str, str] | None,
+    id: str | None,
+    codec: Codec | None,
+    *,
+    priority: int = 0,
+    ttl: float | None = None,
+) -> Packed:
     """One message, checked and encoded; `InvalidMessage` if it is none."""
+    if priority.__class__ is not int or not 0 <= priority <= MAX_PRIORITY:
+        raise InvalidMessage(f"priority must be a whole number from 0 to {MAX_PRIORITY}, not {priority!r:.60}")
+    if ttl is not None and (not isinstance(ttl, (int, float)) or not 0 < ttl <= MAX_TTL):
+        raise InvalidMessage(f"ttl must be a number of seconds above 0 and at most {MAX_TTL:,}, not {ttl!r:.60}")
+    expires = 0.0 if ttl is None else time.time() + ttl
     if key is not None and not _is_text(key):
         raise InvalidMessage(f"key must be a str that UTF-8 can hold, not {key!r:.60}")
     if id is not None and not _is_text(id):
@@ -26,8 +45,9 @@ def pack(data: Any, key: str | None, headers: Mapping[str, str] | None, id: str 
     ):
         raise InvalidMessage("headers: give a mapping whose names and values are str that UTF-8 can hold")
     if codec is not None:
-        return frames.pack(encode_with(codec, data), key, dict(headers) if headers else None, id, codec.name)
-    return frames.pack(data, key, dict(headers) if headers else None, id)
+        data = encode_with(codec, data)
+    name = None if codec is None else codec.name
+    return frames.pack(data, key, dict(headers) if headers else None, id, name, expires, priority)
 
 
 def _is_text(value: object) -> bool:

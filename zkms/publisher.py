@@ -66,15 +66,12 @@ Epochs = tuple[int, ...]
 class Outgoing:
     """A frame on its way to the subscriptions of a topic."""
 
-    def __init__(
-        self, topic: str, packed: list[Packed], *, without: str | None, drop: bool, deadline: float, priority: int
-    ) -> None:
+    def __init__(self, topic: str, packed: list[Packed], *, without: str | None, drop: bool, deadline: float) -> None:
         self.topic = topic
         self.packed = packed
         self.without = without
         self.drop = drop
         self.deadline = deadline
-        self.priority = priority
         self.future: Future[Receipt] = Future()
         self.seq = 0
         self.size = sum(message.size for message in packed)
@@ -140,20 +137,13 @@ class Publisher:
     # -- sending -------------------------------------------------------------------------------------------------
 
     def send(
-        self,
-        topic: str,
-        packed: list[Packed],
-        *,
-        without: str | None,
-        drop: bool,
-        deadline: float,
-        priority: int = 0,
+        self, topic: str, packed: list[Packed], *, without: str | None, drop: bool, deadline: float
     ) -> Future[Receipt]:
         """Send one frame; the Future has its receipt, or the reason why it is not stored.
 
         `without` is a subscription that shall not get it. `drop`: nobody there is fine.
         """
-        outgoing = Outgoing(topic, packed, without=without, drop=drop, deadline=deadline, priority=priority)
+        outgoing = Outgoing(topic, packed, without=without, drop=drop, deadline=deadline)
         need = Room(len(packed), sum(message.size for message in packed))
         while True:
             try:
@@ -287,9 +277,9 @@ class Publisher:
         self._producer.seq = outgoing.last
         outgoing.at = time.time()
         first: dict[str, int] = {}
-        for place, id in outgoing.ids.items():
-            if first.setdefault(id, place) != place:  # twice in one frame
-                outgoing.duplicates[place] = f"{self._producer.name}:{outgoing.seq + first[id]}"
+        for place, given in outgoing.ids.items():
+            if first.setdefault(given, place) != place:  # twice in one frame
+                outgoing.duplicates[place] = f"{self._producer.name}:{outgoing.seq + first[given]}"
 
     def _operations(self, outgoing: Outgoing, snapshot: Members) -> list[Operation]:
         """The transaction but for the producer's part; refused here if it is too large to be sent."""
@@ -326,8 +316,8 @@ class Publisher:
     def _ids(self, outgoing: Outgoing) -> list[Operation]:
         """What remembers the ids that were given, so that no message is stored a second time under one of them."""
         return [
-            Create(self._tree.id(outgoing.topic, id), encode(IdRecord(self._producer.name, outgoing.seq + place)))
-            for place, id in outgoing.ids.items()
+            Create(self._tree.id(outgoing.topic, given), encode(IdRecord(self._producer.name, outgoing.seq + place)))
+            for place, given in outgoing.ids.items()
         ]
 
     def _launch(self, outgoing: Outgoing, operations: list[Operation]) -> None:
@@ -521,7 +511,7 @@ class Publisher:
     def _duplicate(self, outgoing: Outgoing, error: TransactionFailed) -> BaseException | None:
         """One of its messages has an id that was stored before: the rest goes without it."""
         path = error.operation.path
-        place = next((p for p, i in outgoing.ids.items() if self._tree.id(outgoing.topic, i) == path), None)
+        place = next((p for p, given in outgoing.ids.items() if self._tree.id(outgoing.topic, given) == path), None)
         if place is None:
             return error.cause
         try:
@@ -578,7 +568,7 @@ def _entry(
         len(raw),
         body=body,
         carried=carried,
-        priority=outgoing.priority,
+        priority=outgoing.packed[0].priority,
         expires=0 if math.isinf(last) else math.ceil(last),
     )
     return name, b"" if body or carried else raw

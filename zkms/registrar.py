@@ -51,8 +51,7 @@ class Registrable(Protocol):
 
     topic: str
     id: str
-    limit: int
-    max_bytes: int
+    registration: Registration
 
     def moved(self, id: str) -> None:
         """Its queue is a new one from now on, with this subscription id."""
@@ -62,12 +61,20 @@ class Registrable(Protocol):
 class Registrar:
     """Keeps one client's ephemerals in step with its session. Thread-safe."""
 
-    def __init__(self, session: Session, tree: Tree, client_id: str, prepare: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        tree: Tree,
+        client_id: str,
+        prepare: Callable[[], None],
+        make_topic: Callable[[str], None],
+    ) -> None:
         self._session = session
         self._tree = tree
         self._client_id = client_id
         self._prepare = prepare
         """Makes the tree if a ZooKeeper has lost it along with our session."""
+        self._make_topic = make_topic
         self._started = time.time()
         self._ids = itertools.count(1)
         self._lock = threading.RLock()
@@ -171,7 +178,7 @@ class Registrar:
         it holds is given up: that is a gap.
         """
         topic, old, new = subscription.topic, subscription.id, self._moving.get(subscription) or self.new_id()
-        queue, registration = self._tree.queue(old, topic), Registration.of(self._client_id, subscription)
+        queue = self._tree.queue(old, topic)
         stat = self._session.exists(queue)
         if stat is None:
             return True  # gone, which repair() sees to: also if an attempt of ours whose answer was lost has done it
@@ -182,7 +189,7 @@ class Registrar:
             Delete(self._tree.subscription(old)),
             Delete(self._tree.registration(topic, old)),
             *self._make_queue(new, self._tree.queue(new, topic)),
-            Create(self._tree.registration(topic, new), encode(registration), ephemeral=True),
+            Create(self._tree.registration(topic, new), encode(subscription.registration), ephemeral=True),
             SetData(self._tree.topic(topic), b""),
         ]
         self._moving[subscription] = new
@@ -235,8 +242,7 @@ class Registrar:
             former = path if own == subscription.id else self._tree.registration(topic, subscription.id)
             if self._session.exists(former) is not None:  # of our former session, or of the queue that vanished
                 operations.append(Delete(former))
-            registration = Registration.of(self._client_id, subscription)
-            operations.append(Create(path, encode(registration), ephemeral=True))
+            operations.append(Create(path, encode(subscription.registration), ephemeral=True))
             if gap is not None:
                 data = encode(GapRecord(gap))
                 operations.append(Create(f"{queue}/{entry_prefix(0, len(data), gap=True)}", data, sequence=True))
@@ -249,7 +255,7 @@ class Registrar:
                     raise error.cause from error
                 if time.monotonic() >= deadline:
                     raise
-                self._make(self._tree.topic(topic))
+                self._make_topic(topic)
             except ConnectionLost:
                 tried = True
                 if time.monotonic() >= deadline:
@@ -273,17 +279,6 @@ class Registrar:
         operations: list[Operation] = [] if self._session.exists(parent) is not None else [Create(parent)]
         operations.append(Create(queue, encode(QueueState(self._client_id))))
         return operations
-
-    def _make(self, path: str) -> None:
-        try:
-            self._session.multi([Create(path)])
-        except TransactionFailed as error:
-            if not failed_with(error, NodeExists):
-                raise error.cause from error
-        except ConnectionLost as error:
-            if not error.outcome_unknown:
-                raise
-            log.debug("whether %s was made will show: %s", path, error)
 
     def _session_id(self) -> int:
         client_id = self._session.client_id

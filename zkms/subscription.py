@@ -32,7 +32,7 @@ from zkms.operations import Delete, Operation, SetData
 from zkms.quarantine import set_aside
 from zkms.reader import Reader
 from zkms.session import failed_with
-from zkms.tree import GapRecord, decode
+from zkms.tree import GapRecord, Registration, decode
 from zkms.turns import Turn
 from zkms.unpacking import Undecodable, Unpacked, Unpacker
 
@@ -58,8 +58,7 @@ class Subscription:
         handler: Handler | None,
         *,
         id: str,
-        limit: int,
-        max_bytes: int,
+        registration: Registration,
         prefetch: int,
         ack: AckMode,
         type: Any,
@@ -69,8 +68,10 @@ class Subscription:
     ) -> None:
         self.topic = topic
         self.id = id
-        self.limit = limit
-        self.max_bytes = max_bytes
+        self.registration = registration
+        """What publishers know of it."""
+        self.limit = registration.limit
+        self.max_bytes = registration.max_bytes
         self.created = True
         """Whether subscribe() made it; a durable one may have been there before."""
         self.seen = ("", 0)
@@ -343,7 +344,12 @@ class Subscription:
             return False
 
     def skip(self, entry: Handover, problem: Undecodable) -> None:
-        """A message that cannot be decoded: reported when it is its turn, and done with."""
+        """A message that has expired, or cannot be decoded: that is reported when it is its turn. Done with."""
+        if problem.error is None:
+            if self._bus.trail is not None:
+                self._bus.trail.expired(self.id, entry, problem.index)
+            entry.skip(problem.index)
+            return
         if self._bus.trail is not None:
             self._bus.trail.undecodable(self.id, entry, problem.index, str(problem.error))
         self.report(problem.error, None)

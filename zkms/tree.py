@@ -34,7 +34,7 @@ import binascii
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import blake2b
-from typing import Annotated, Literal, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -243,7 +243,7 @@ def entry_prefix(
 
 def parse_entry(name: str) -> Entry:
     """What an entry's name says; a name that zkms did not make is `foreign`."""
-    if name[0] in "px" and (terms := _TERMS.match(name)) is not None and terms.end():
+    if name[:1] in ("p", "x") and (terms := _TERMS.match(name)) is not None and terms.end():
         entry = parse_entry(name[terms.end() :]) if terms.end() < len(name) else Entry(-1, name, foreign=True)
         return entry._replace(name=name, priority=int(terms[1] or 0), expires=int(terms[2] or 0))
     if name.startswith("m"):
@@ -280,13 +280,6 @@ def _parse_pointer(name: str) -> Entry:
     return Entry(int(sequence), name, int(count), int(size), body=(producer, int(number)))
 
 
-class Limited(Protocol):
-    """A subscription, as far as publishers have to know it."""
-
-    limit: int
-    max_bytes: int
-
-
 class Registration(msgspec.Struct, frozen=True, tag_field="zkms", tag="registration", omit_defaults=True):
     """The data of `subscribers/TOPIC/SUBSCRIPTION`: what a publisher must know of a subscription."""
 
@@ -304,11 +297,6 @@ class Registration(msgspec.Struct, frozen=True, tag_field="zkms", tag="registrat
     """Seconds after which a message is removed unread; 0 for never."""
     where: dict[str, list[str]] | None = None
     """Of the messages it wants: headers, and the values that each may have; None for all messages."""
-
-    @classmethod
-    def of(cls, client: str, subscription: Limited) -> Registration:
-        """What publishers must know of this one."""
-        return cls(client, subscription.limit, max_bytes=subscription.max_bytes)
 
 
 class QueueState(msgspec.Struct, frozen=True, tag_field="zkms", tag="queue", omit_defaults=True):
@@ -436,7 +424,20 @@ class Layout(msgspec.Struct, frozen=True, tag_field="zkms", tag="root"):
     layout: int
 
 
-Record = Registration | QueueState | Patterns | Ledger | Plan | MemberState | DeadLetter | IdRecord | GapRecord | ProducerState | ClientState | Layout
+Record = (
+    Registration
+    | QueueState
+    | Patterns
+    | Ledger
+    | Plan
+    | MemberState
+    | DeadLetter
+    | IdRecord
+    | GapRecord
+    | ProducerState
+    | ClientState
+    | Layout
+)
 R = TypeVar("R", bound=Record)
 _encoder = msgspec.json.Encoder()
 

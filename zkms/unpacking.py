@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from itertools import count, repeat
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import msgspec
 from zkms import frame as frames
 from zkms.codec import Codec, decode_with
 from zkms.errors import CannotDecode, InvalidArgument
+from zkms.held import Held
 from zkms.inbox import Fetched
 from zkms.message import Handover, Message
 
@@ -19,7 +21,8 @@ class Undecodable(msgspec.Struct, frozen=True):
     """A message that is not of the type, or made by a codec that is not here: its place in the entry, and why."""
 
     index: int
-    error: CannotDecode
+    error: CannotDecode | None
+    """None for one that is not delivered because it has expired."""
 
 
 class Unpacked(NamedTuple):
@@ -48,9 +51,31 @@ class Unpacker:
         path = fetched.path
         entry = Handover(self._topic, frame, lambda: done(path))
         messages = map(Message, frame.data, repeat(entry), count())
+        if frame.extras is not None and any(extra is not None and extra.expires for extra in frame.extras):
+            return Unpacked(entry, self._unexpired(messages, frame, fetched))
         if self._type is None and frame.codec is None:
             return Unpacked(entry, messages)
         return Unpacked(entry, (self._convert(message, frame.codec, fetched) for message in messages))
+
+    def _unexpired(
+        self, messages: Iterator[Message], frame: frames.Frame, fetched: Fetched
+    ) -> Iterator[Message | Undecodable]:
+        for message in messages:
+            if message.expires is not None and time.time() >= message.expires:
+                yield Undecodable(message.index, None)
+            else:
+                yield self._convert(message, frame.codec, fetched)
+
+    def unpack_held(
+        self, fetched: Fetched, make: Callable[[frames.Frame], Held]
+    ) -> tuple[Held, Iterator[Message] | Iterator[Message | Undecodable]]:
+        """The same for an entry whose messages are acked one by one, which `make` makes of the frame."""
+        frame = frames.decode(fetched.raw)
+        entry = make(frame)
+        messages = map(Message, frame.data, repeat(entry), count())
+        if self._type is None and frame.codec is None:
+            return entry, messages
+        return entry, (self._convert(message, frame.codec, fetched) for message in messages)
 
     def _convert(self, message: Message, codec: str | None, fetched: Fetched) -> Message | Undecodable:
         try:

@@ -19,7 +19,7 @@ from zkms.bodies import all_queues, names_in
 from zkms.discovery import Discovery
 from zkms.errors import ConnectionLost, NodeMissing, StoreError
 from zkms.session import Session
-from zkms.tree import FULL_MARK, ProducerState, QueueState, Tree, decode
+from zkms.tree import FULL_MARK, ProducerState, QueueState, Tree, decode, subscription_of
 
 log = logging.getLogger("zkms.cleaner")
 PRODUCER_IDLE = 3600.0
@@ -86,7 +86,9 @@ class Orphans:
         topics = {name: set(children) for name, (children, _) in listed.items()}
         clients = set(self._names(tree.clients))
         orphaned = [
-            (owner, topic) for owner, topic in queues if topic not in unreadable and owner not in topics.get(topic, ())
+            (owner, topic)
+            for owner, topic in queues
+            if topic not in unreadable and subscription_of(owner) not in topics.get(topic, ())
         ]
         siblings = {owner: len(children) for owner, (children, _) in owners.items()}
         return [
@@ -137,7 +139,7 @@ class Orphans:
             for topic, names in topics.items()
             for name in sorted(names)
             if name.endswith(FULL_MARK)
-            and (owner := name.removesuffix(FULL_MARK)) not in names
+            and subscription_of(owner := name.removesuffix(FULL_MARK)) not in names
             and (owner, topic) not in orphaned
         ]
 

@@ -23,7 +23,7 @@ from zkms.operations import Create, Delete, Operation, SetData, transaction_size
 from zkms.purge import BATCH, BATCH_BYTES, delete_queue
 from zkms.session import Session
 from zkms.trail.recorder import Recorder
-from zkms.tree import QueueState, Tree, decode, encode, parse_entry
+from zkms.tree import QueueState, Tree, decode, encode, parse_entry, subscription_of
 from zkms_cleaner.election import Lead
 from zkms_cleaner.orphans import PRODUCER_IDLE, PURGED, Finding, Orphans
 
@@ -111,7 +111,7 @@ class Sweeper:
 
     def _condemnation(self, finding: Finding) -> list[Operation]:
         subscription, topic = finding.path.split("/")[-2:]
-        registration = self._tree.registration(topic, subscription)
+        registration = self._tree.registration(topic, subscription_of(subscription))
         try:
             state = decode(finding.data, QueueState)
         except msgspec.MsgspecError:

@@ -20,8 +20,8 @@ from zkms.aio.publisher import TopicPublisher
 from zkms.aio.receipt import Receipt
 from zkms.aio.stream import Stream
 from zkms.aio.subscription import Subscription
-from zkms.bus import DEFAULT_LIMIT, IfNobody
 from zkms.bus import Bus as ThreadedBus
+from zkms.bus import IfNobody
 from zkms.codec import Codec, check_codec
 from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, check_seconds, configure
 from zkms.discovery import ClientInfo, QueueInfo, SubscriptionInfo, TopicInfo
@@ -29,6 +29,7 @@ from zkms.errors import AlreadySubscribed, Closed, InvalidArgument, ZkmsError
 from zkms.frame import Packed
 from zkms.names import check_topic
 from zkms.packing import pack
+from zkms.subscribing import DEFAULT_LIMIT
 from zkms.subscription import AckMode, Handler, OnError, OnGap
 from zkms.trail.settings import Trail
 from zkms.tree import DEFAULT_BYTES
@@ -353,7 +354,7 @@ class Bus:
         topic: str,
         handler: Handler | None = None,
         *,
-        ack: AckMode = "auto",
+        ack: AckMode | None = None,
         type: Any = None,
         codec: Codec | None = None,
         limit: int = DEFAULT_LIMIT,

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from zkms.frame import Packed
 from zkms.message import Handover
@@ -22,6 +22,10 @@ from zkms.trail.event import Event, key_hash
 from zkms.trail.settings import Trail
 from zkms.trail.store import Store, encode_lines
 from zkms.tree import Entry
+
+if TYPE_CHECKING:
+    from zkms.held import Held
+    from zkms.lane import Lane
 
 log = logging.getLogger("zkms.trail")
 CHUNK = 1000
@@ -39,6 +43,13 @@ class Published(Protocol):
     packed: list[Packed]
     size: int
     at: float
+
+
+class Reader(Protocol):
+    """Who reads a durable subscription or a group."""
+
+    id: str
+    kind: str
 
 
 class Recorder:
@@ -127,12 +138,31 @@ class Recorder:
         seq = entry.seq + index
         self.note("dead", sub=sub, topic=entry.topic, kind="live", producer=entry.producer, seq=seq, n=1, reason=reason)
 
-    def set_aside(self, sub: str, topic: str, entry: Entry, reason: str) -> None:
+    def expired(self, sub: str, entry: Handover, index: int) -> None:
+        """One message of a frame has expired before a live subscriber got it."""
+        seq = entry.seq + (index if entry.numbers is None else entry.numbers[index])
+        self.note("expired", sub=sub, topic=entry.topic, kind="live", producer=entry.producer, seq=seq, n=1)
+
+    def held(self, event: str, reader: Reader, lane: Lane, entry: Held, index: int, reason: str) -> None:
+        """What became of a message of a durable subscription or a group."""
+        self.note(
+            event,
+            sub=reader.id,
+            topic=entry.topic,
+            kind=reader.kind,
+            partition=lane.partition,
+            epoch=lane.hold.epoch,
+            producer=entry.producer,
+            seq=entry.seq + (index if entry.numbers is None else entry.numbers[index]),
+            n=1,
+            attempt=entry.attempts(index),
+            reason=reason or None,
+        )
+
+    def set_aside(self, sub: str, topic: str, entry: Entry, reason: str, kind: str = "live") -> None:
         """A queue entry is no frame of ours; whose messages it holds is known only if its name says so."""
         producer, seq = entry.body if entry.body is not None else (None, None)
-        self.note(
-            "dead", sub=sub, topic=topic, kind="live", producer=producer, seq=seq, n=entry.messages, reason=reason
-        )
+        self.note("dead", sub=sub, topic=topic, kind=kind, producer=producer, seq=seq, n=entry.messages, reason=reason)
 
     def purged(self, sub: str, topic: str, n: int, reason: str) -> None:
         """What waited in a queue was removed."""

@@ -1,0 +1,495 @@
+"""A durable subscription or a member of a group: reads lanes that it owns, and acks message by message.
+
+A durable subscription has one lane, read by one process at a time. A group has one for each partition, and its members
+share them as `rota` says. Each lane that we own has a hold (the fence), a reader and an inbox; whoever takes messages,
+the handler's thread or the caller of get(), goes round them.
+
+Threads: `zkms-rota-TOPIC` keeps us a member, takes lanes over and gives them back, and takes back messages whose time
+to run is over; the handler has `zkms-deliver-TOPIC`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from zkms.codec import Codec
+from zkms.config import check_seconds
+from zkms.errors import (
+    CannotDecode,
+    Closed,
+    InvalidArgument,
+    LostOwnership,
+    NotSubscribed,
+    SubscriptionInUse,
+    ZkmsError,
+)
+from zkms.held import Held
+from zkms.hold import Claim, Hold
+from zkms.inbox import Fetched, Gap, Inbox
+from zkms.lane import CAREFUL, Lane, Policy
+from zkms.message import Message
+from zkms.quarantine import set_aside
+from zkms.reader import Reader
+from zkms.rota import Rota
+from zkms.session import State
+from zkms.subscription import AckMode, Handler, OnError, OnGap
+from zkms.tree import Registration, lanes_of
+from zkms.unpacking import Undecodable, Unpacker
+
+if TYPE_CHECKING:
+    from zkms.bus import Bus
+
+log = logging.getLogger("zkms.consumer")
+TICK = 0.25
+"""Seconds between two looks at what has been in hand for too long."""
+
+
+class Consumer:
+    """What bus.subscribe() returns for a name or a group: close() keeps its place, unsubscribe() gives it up."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        topic: str,
+        handler: Handler | None,
+        *,
+        name: str,
+        registration: Registration,
+        created: bool,
+        policy: Policy,
+        prefetch: int,
+        ack: AckMode | None,
+        type: Any,
+        codec: Codec | None,
+        on_gap: OnGap | None,
+        on_error: OnError | None,
+    ) -> None:
+        self.topic = topic
+        self.id = name
+        self.kind: str = registration.kind
+        self.limit = registration.limit
+        self.max_bytes = registration.max_bytes
+        self.created = created
+        """Whether this call made the subscription; it may have been there before."""
+        self._bus = bus
+        self._handler = handler
+        self._manual = ack == "manual"
+        self._auto = ack == "auto"
+        self._unpacker = Unpacker(topic, type, codec)
+        self._policy = policy
+        self._prefetch = prefetch
+        self._on_gap = on_gap
+        self._on_error = on_error
+        self._lanes: dict[int, Lane] = {}
+        self._readers: dict[int, Reader] = {}
+        self._names = lanes_of(name, registration)
+        self._turn = 0
+        self._lock = threading.Condition()
+        self._news: deque[Callable[[], object]] = deque()
+        """What the user's callbacks are to be told, by whoever takes the next message."""
+        self._strange: deque[tuple[Fetched, Exception]] = deque()
+        self._closed = False
+        self._handling: Message | None = None
+        self._thread: threading.Thread | None = None
+        self._rota = Rota(bus, topic, name, registration, self)
+
+    def __repr__(self) -> str:
+        what = f"partitions {self.partitions}" if self.kind == "group" else "durable"
+        return f"<Consumer {self.id} of {self.topic!r}, {what}{' (closed)' if self._closed else ''}>"
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that are ours to read, now."""
+        return sorted(number for number, lane in list(self._lanes.items()) if lane.lost is None and not lane.leaving)
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def start(self, *, takeover: bool) -> None:
+        """Become a reader, and begin; `SubscriptionInUse` if another process reads a durable one."""
+        self._rota.join()
+        if self.kind == "durable":
+            owner = self._rota.claim_alone(takeover)
+            if owner is not None:
+                self._rota.leave()
+                raise SubscriptionInUse(self.topic, self.id, owner)
+        self._rota.start()
+        if self._handler is not None:
+            self._thread = threading.Thread(target=self._deliver, name=f"zkms-deliver-{self.topic}", daemon=True)
+            self._thread.start()
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Stop reading, and keep the place: finish the message in hand, give the rest back to be delivered again.
+
+        A handler that is still busy after `timeout` seconds is left behind, and its message is delivered again.
+        """
+        if self._stop(check_seconds("timeout", timeout)):
+            self._bus.stopped(self)
+
+    def unsubscribe(self, timeout: float = 5.0) -> None:
+        """Give the subscription up, with all that waits in it. A group goes with its last member."""
+        if not self._stop(check_seconds("timeout", timeout)):
+            raise NotSubscribed(self.topic)
+        self._bus.stopped(self)
+        try:
+            self._bus.enrolment.dismiss(self.topic, self.id)
+        except SubscriptionInUse:
+            if self.kind == "durable":
+                raise
+            log.info("%s of %r has other members: left, not removed", self.id, self.topic)
+
+    def abandon(self, timeout: float) -> None:
+        """Stop without ZooKeeper, which does not answer."""
+        self._stop(timeout)
+
+    def _stop(self, timeout: float) -> bool:
+        self._bus.session.check_process()
+        if self._closed:
+            return False
+        deadline = time.monotonic() + timeout
+        self._closed = True
+        with self._lock:
+            for lane in self._lanes.values():
+                lane.leaving = True
+            self._lock.notify_all()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+            if thread.is_alive():
+                log.warning("the handler of %r is still busy after %g s: left behind", self.topic, timeout)
+        self._rota.close(max(0.1, deadline - time.monotonic()))
+        return True
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def reconnected(self) -> None:
+        """On the connection's thread: the connection is a new one."""
+        for number, lane in list(self._lanes.items()):
+            lane.hold.reconnected()
+            self._readers[number].start()
+        self._rota.reconnected()
+
+    # -- lanes, as the rota gives and takes them -----------------------------------------------------------------
+
+    def begin(self, number: int, path: str, claimed: Claim) -> None:
+        """A lane is ours: read it."""
+        hold = Hold(self._bus.session, path, claimed, lambda reason: self._lost(number, reason))
+        inbox = Inbox(self._prefetch, lambda: self._drained(number))
+        lane = Lane(
+            self.topic,
+            self.id,
+            number,
+            hold,
+            inbox,
+            self._unpacker,
+            self._policy,
+            self._lock,
+            partial(self._bus.tree.letter, self.id, self.topic),
+            self,
+            careful=not claimed.clean,
+            parking=self._prefetch,
+            patience=self._bus.config.request_timeout,
+        )
+        inbox.arrived = self._ring
+        queue = self._bus.tree.queue(self._names[number], self.topic)
+        reader = Reader(
+            self._bus.session,
+            queue,
+            inbox,
+            body=self._bus.tree.body,
+            miss=lambda reason: Gap(self.topic, self.id, reason),
+            lost=self._rota.wake.set,
+            worn=lambda: log.error(
+                "the numbers of %s come to their end: let it be empty once, and subscribe anew", queue
+            ),
+            fresh=False,
+        )
+        with self._lock:
+            self._lanes[number], self._readers[number] = lane, reader
+        self._bus.session.post(reader.start)
+        log.info("%s reads partition %d of %s (epoch %d)", self._bus.client_id, number, self.id, hold.epoch)
+
+    def end(self, number: int, timeout: float) -> None:
+        """A lane is to be given back: store what is done with, and let the next one have it."""
+        with self._lock:
+            lane, reader = self._lanes.pop(number), self._readers.pop(number)
+            lane.leaving = True
+        self._bus.session.post(reader.close)
+        if lane.lost is None and lane.hold.drain(timeout):
+            lane.hold.release()
+        lane.drop()
+
+    @property
+    def lanes(self) -> dict[int, Lane]:
+        """Those that we have, by partition."""
+        return self._lanes
+
+    def _lost(self, number: int, reason: str) -> None:
+        """On the connection's thread, perhaps: the rota's does what is to be done."""
+        log.warning("partition %d of %s is lost: %s", number, self.id, reason)
+        self._rota.wake.set()
+
+    def _drained(self, number: int) -> None:
+        reader = self._readers.get(number)
+        if reader is not None:
+            self._bus.session.post(reader.advance)
+
+    def _ring(self) -> None:
+        with self._lock:
+            self._lock.notify()
+
+    # -- pull ----------------------------------------------------------------------------------------------------
+
+    def get(self, timeout: float | None = None) -> Message | None:
+        """The next message; None after `timeout` seconds without one (0 looks once, None waits on).
+
+        It has to be acked: message.ack().
+        """
+        messages = self.fetch(1, timeout)
+        return messages[0] if messages else None
+
+    def fetch(self, count: int, timeout: float | None = None) -> list[Message]:
+        """Up to `count` messages: waits for the first as get() does, and takes what is there besides."""
+        if not isinstance(count, int) or count < 1:
+            raise InvalidArgument(f"fetch: count must be a whole number of at least 1, not {count!r:.60}")
+        if timeout is not None:
+            timeout = check_seconds("timeout", timeout)
+        self._check_pull()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        taken: list[Message] = []
+        while len(taken) < count:
+            message = self._next(0.0 if taken else deadline)
+            if message is None:
+                break
+            taken.append(message)
+        if self._auto:
+            for message in taken:
+                self._finish(message)
+        return taken
+
+    def ack(self, messages: Iterable[Message]) -> None:
+        """Ack many messages at once, which takes about as long as one; returns when that is stored."""
+        given = list(messages)
+        with self._lock:
+            for message in given:
+                message.entry.check(message)
+            for message in given:
+                message.entry.lane.settle(message.entry, message)
+            stored = [(m, m.entry.lane.hold.mark(m.entry, wait=True)) for m in _one_each(given)]
+        for message, future in stored:
+            message.entry.lane.until(future, message)
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages until the subscription is closed; each is acked when the loop comes back for the next."""
+        self._check_pull()
+        while (message := self._next(None)) is not None:
+            yield message
+            if not self._manual:
+                self._finish(message)
+
+    def _check_pull(self) -> None:
+        self._bus.session.check_process()
+        if self._handler is not None:
+            raise InvalidArgument(
+                f"{self.topic!r} has a handler, which gets the messages; subscribe without one to pull"
+            )
+        if self._closed:
+            raise NotSubscribed(self.topic)
+
+    # -- push ----------------------------------------------------------------------------------------------------
+
+    def _deliver(self) -> None:
+        handler = self._handler
+        handled = 0
+        before: Future[None] | None = None
+        while handler is not None and (message := self._next(None)) is not None:
+            self._handling = message
+            try:
+                handler(message)
+            except BaseException as error:  # noqa: BLE001 - the user's code
+                self._failed(message, error)
+            else:
+                if not self._manual:
+                    self._finish(message)
+            self._handling = None
+            handled += 1
+            if handled % (CAREFUL // 2) == 0:  # no more than CAREFUL may be handled and not stored
+                lane = message.entry.lane
+                after = lane.hold.mark(message.entry, wait=True)
+                _wait(before, self._bus.config.request_timeout)
+                before = after
+        self._handling = None
+
+    def _failed(self, message: Message, error: BaseException) -> None:
+        problem = error if isinstance(error, Exception) else RuntimeError(repr(error))
+        lane: Lane = message.entry.lane
+        lane.fail_quietly(message, f"{type(error).__name__}: {error}")
+        self._report(problem, message)
+
+    def _finish(self, message: Message) -> None:
+        lane: Lane = message.entry.lane
+        try:
+            lane.done(message)
+        except ZkmsError as error:
+            if isinstance(error, LostOwnership):
+                self._report(error, message)
+            # Acked, or given back, by the user's own hand: that counts.
+
+    # -- taking --------------------------------------------------------------------------------------------------
+
+    def _next(self, deadline: float | None) -> Message | None:
+        while True:
+            self._tell_news()
+            with self._lock:
+                message = self._take()
+                if message is None and not self._news:
+                    if self._closed:
+                        return None
+                    left = None if deadline is None else deadline - time.monotonic()
+                    if left is not None and left <= 0:
+                        return None
+                    self._lock.wait(self._until_due(left))
+                    continue
+                reserved = None if message is None else message.entry.lane.reserve(message)
+            if message is not None and self._is_reserved(message, reserved):
+                return message
+
+    def _is_reserved(self, message: Message, stored: Future[None] | None) -> bool:
+        """Wait until it is noted that a message is given out; False if its lane was lost meanwhile."""
+        while not _wait(stored, self._bus.config.request_timeout):
+            if message.entry.lane.lost is not None or self._closed:
+                return False
+        return True
+
+    def _take(self) -> Message | None:
+        if self._closed or self._bus.session.state is not State.CONNECTED:
+            return None  # cut off, we may have been replaced
+        lanes = list(self._lanes.values())
+        if sum(lane.out for lane in lanes) >= self._prefetch:
+            return None
+        for step in range(len(lanes)):
+            lane = lanes[(self._turn + step) % len(lanes)]
+            message = lane.take()
+            if message is not None:
+                self._turn = (self._turn + step) % len(lanes)
+                self._fair += 1
+                if self._fair >= 64 or not self._handler:
+                    self._turn, self._fair = self._turn + 1, 0
+                return message
+        return None
+
+    _fair = 0
+
+    def _until_due(self, left: float | None) -> float | None:
+        due = [when for lane in self._lanes.values() if (when := lane.next_due()) is not None]
+        if due:
+            soon = max(0.0, min(due) - time.monotonic()) + 0.001
+            left = soon if left is None else min(left, soon)
+        return left
+
+    def tend(self) -> bool:
+        """On the rota's thread, now and then: take back what was in hand for too long. True if our handler is stuck."""
+        late = False
+        with self._lock:
+            for lane in list(self._lanes.values()):
+                late = lane.time_out() or late
+            if late:
+                self._lock.notify_all()
+        while self._strange:
+            self._set_aside(*self._strange.popleft())
+        handling = self._handling
+        return handling is not None and not handling.entry.is_out(handling) and not self._is_done(handling)
+
+    def _is_done(self, message: Message) -> bool:
+        return bool(message.entry.done >> message.index & 1)
+
+    def give_up(self, reason: str) -> None:
+        """On the rota's thread: the bus cannot go on."""
+        log.error("%r: %s", self, reason)
+
+    # -- what lanes tell -----------------------------------------------------------------------------------------
+
+    def gap(self, reason: str) -> None:
+        """Something may have been missed."""
+        log.warning("%s of %r may have missed messages: %s", self.id, self.topic, reason)
+        if self._bus.trail is not None:
+            self._bus.trail.note("gap", sub=self.id, topic=self.topic, kind=self.kind, reason=reason)
+        if self._on_gap is not None:
+            self._news.append(partial(self._on_gap, Gap(self.topic, self.id, reason)))
+
+    def strange(self, fetched: Fetched, error: Exception) -> None:
+        """An entry that is not ours, or damaged: the rota's thread sets it aside."""
+        self._strange.append((fetched, error))
+        self._rota.wake.set()
+
+    def undecodable(self, problem: Undecodable) -> None:
+        """A message that cannot become what the subscriber asked for."""
+        if problem.error is not None:
+            self._tell_error(problem.error, None)
+
+    def happened(self, event: str, lane: Lane, entry: Held, index: int, reason: str) -> None:
+        """A message was acked, nacked, expired or dead."""
+        if self._bus.trail is not None:
+            self._bus.trail.held(event, self, lane, entry, index, reason)
+
+    def _set_aside(self, fetched: Fetched, error: Exception) -> None:
+        try:
+            kept = set_aside(self._bus.session, self._bus.tree, fetched.path, fetched.raw)
+        except ZkmsError as failure:
+            log.warning("%s cannot be set aside, left where it is: %s", fetched.path, failure)
+            kept = fetched.path
+        if self._bus.trail is not None:
+            self._bus.trail.set_aside(self.id, self.topic, fetched.entry, str(error), self.kind)
+        fate = "dropped" if kept is None else f"kept as {kept}"
+        self._tell_error(CannotDecode(f"{error}; {fate}", path=fetched.path, raw=fetched.raw), None)
+        self._ring()
+
+    # -- the user's callbacks ------------------------------------------------------------------------------------
+
+    def _report(self, error: Exception, message: Message | None) -> None:
+        self._tell_error(error, message)
+        self._tell_news()
+
+    def _tell_error(self, error: Exception, message: Message | None) -> None:
+        log.warning("%r: %s: %s", self.topic, type(error).__name__, error, exc_info=None if message is None else error)
+        if self._on_error is not None:
+            self._news.append(partial(self._on_error, error, message))
+
+    def _tell_news(self) -> None:
+        while self._news:
+            try:
+                callback = self._news.popleft()
+            except IndexError:
+                return
+            try:
+                callback()
+            except BaseException as error:
+                if not isinstance(error, Exception) and threading.current_thread() is not self._thread:
+                    raise  # a caller of get() that wants to exit
+                log.exception("%s of %r raised", callback, self.topic)
+
+
+def _one_each(messages: Iterable[Message]) -> list[Message]:
+    """One message for each entry that they came in."""
+    return list({id(message.entry): message for message in messages}.values())
+
+
+def _wait(stored: Future[None] | None, seconds: float) -> bool:
+    """Whether it is stored; False if that cannot be told, or never will be."""
+    if stored is None:
+        return True
+    try:
+        stored.result(seconds)
+    except (TimeoutError, Closed, ZkmsError):
+        return False
+    return True

@@ -1,0 +1,190 @@
+"""Durable subscriptions and groups: registered once, kept until they are given up.
+
+Enrolling is one transaction: queues, ledgers, the registration, the topic's epoch. From then on every publish that
+begins reaches them, whether anybody is there to read or not.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import msgspec
+
+from zkms.discovery import Discovery
+from zkms.errors import (
+    BadVersion,
+    ConnectionLost,
+    GroupMismatch,
+    NodeExists,
+    NodeMissing,
+    NotEmpty,
+    NotSubscribed,
+    StoreError,
+    SubscriptionInUse,
+    TransactionFailed,
+)
+from zkms.membership import patterns_in
+from zkms.operations import Create, Delete, Operation, SetData
+from zkms.patterns import is_pattern
+from zkms.purge import delete_children, delete_queue
+from zkms.session import Session, failed_with
+from zkms.tree import Ledger, Patterns, Plan, QueueState, Registration, Tree, decode, encode, lanes_of
+
+log = logging.getLogger("zkms.enrolment")
+
+
+class Enrolment:
+    """Registers what is persistent. Thread-safe."""
+
+    def __init__(self, session: Session, tree: Tree, client_id: str) -> None:
+        self._session = session
+        self._tree = tree
+        self._client_id = client_id
+
+    def enrol(self, topic: str, name: str, wanted: Registration) -> tuple[Registration, bool]:
+        """Register, unless that is done; the registration as it is, and whether we made it.
+
+        `GroupMismatch` if one of that name is there that is of another kind, or has other partitions or selectors.
+        """
+        deadline = time.monotonic() + self._session.config.request_timeout
+        tried = False
+        while True:
+            found = self.find(topic, name)
+            if found is not None:
+                if tried and found == wanted:
+                    return found, True  # by the attempt whose answer was lost
+                _compare(topic, name, found, wanted)
+                return found, False
+            try:
+                self._session.multi(self._operations(topic, name, wanted), deadline=deadline)
+                return wanted, True
+            except TransactionFailed as error:
+                if not isinstance(error.cause, (NodeMissing, NodeExists, BadVersion)) or time.monotonic() >= deadline:
+                    raise error.cause from error
+                if failed_with(error, NodeExists, path=self._tree.group(name, topic)):
+                    self._remove_rest(topic, name)
+                self.make_topic(topic)
+            except ConnectionLost:
+                tried = True
+                if time.monotonic() >= deadline:
+                    raise
+
+    def find(self, topic: str, name: str) -> Registration | None:
+        """The registration of that name."""
+        path = self._tree.registration(topic, name)
+        try:
+            return decode(self._session.get(path)[0], Registration)
+        except NodeMissing:
+            return None
+        except msgspec.MsgspecError as error:
+            raise StoreError(f"overwritten by another program: {error}", path=path) from error
+
+    def _operations(self, topic: str, name: str, wanted: Registration) -> list[Operation]:
+        tree = self._tree
+        operations: list[Operation] = []
+        lanes = lanes_of(name, wanted)
+        for lane in lanes:
+            if self._session.exists(tree.subscription(lane)) is None:
+                operations.append(Create(tree.subscription(lane)))
+            operations.append(self._queue(tree.queue(lane, topic)))
+        group = tree.group(name, topic)
+        if self._session.exists(group.rpartition("/")[0]) is None:
+            operations.append(Create(group.rpartition("/")[0]))
+        operations += [
+            Create(group, encode(Plan())),
+            Create(tree.members(name, topic)),
+            Create(tree.ledgers(name, topic)),
+            *(Create(tree.ledger(name, topic, number), encode(Ledger())) for number in range(len(lanes))),
+            Create(tree.registration(topic, name), encode(wanted)),
+            SetData(tree.topic(topic), b""),
+        ]
+        return operations
+
+    def _queue(self, queue: str) -> Operation:
+        state = encode(QueueState(self._client_id))
+        try:
+            data, stat = self._session.get(queue)
+            if not decode(data, QueueState).gone:
+                return SetData(queue, state, stat.version)  # its registration was removed by hand: what waits is kept
+            delete_queue(self._session, queue)
+        except NodeMissing:
+            pass
+        except msgspec.MsgspecError:
+            return SetData(queue, state)
+        return Create(queue, state)
+
+    def make_topic(self, topic: str) -> None:
+        """Make the topic's znode if it is not there; a pattern is put on the list of those in use."""
+        path = self._tree.topic(topic)
+        while self._session.exists(path) is None:
+            operations: list[Operation] = [Create(path)]
+            if is_pattern(topic):
+                data, stat = self._session.get(self._tree.subscribers)
+                patterns = Patterns((*patterns_in(data), topic))
+                operations.append(SetData(self._tree.subscribers, encode(patterns), stat.version))
+            try:
+                self._session.multi(operations)
+            except TransactionFailed as error:
+                if not isinstance(error.cause, (NodeExists, BadVersion)):
+                    raise error.cause from error
+            except ConnectionLost as error:
+                if not error.outcome_unknown:
+                    raise
+
+    def dismiss(self, topic: str, name: str, *, unless_used_by: str | None = None) -> None:
+        """Give a durable subscription or a group up: its registration, its queues and all that waits in them.
+
+        `SubscriptionInUse` if anybody but `unless_used_by` is there to read it; `NotSubscribed` if it does not exist.
+        """
+        registration = self.find(topic, name)
+        if registration is None or registration.kind == "live":
+            raise NotSubscribed(topic)
+        others = [member for member in self.members(topic, name) if member != unless_used_by]
+        if others:
+            raise SubscriptionInUse(topic, name, others[0])
+        lanes = lanes_of(name, registration)
+        gone = encode(QueueState(self._client_id, gone="unsubscribed"))
+        marks: list[Operation] = [SetData(self._tree.queue(lane, topic), gone) for lane in lanes]
+        marks += [Delete(self._tree.registration(topic, name)), SetData(self._tree.topic(topic), b"")]
+        while True:
+            try:
+                self._session.multi(marks)
+                break
+            except TransactionFailed as error:
+                if not failed_with(error, NodeMissing):
+                    raise error.cause from error
+                marks = [mark for mark in marks if mark is not error.operation]
+            except ConnectionLost as error:
+                if not error.outcome_unknown:
+                    raise
+        self._remove_rest(topic, name)
+        for lane in lanes:
+            delete_queue(self._session, self._tree.queue(lane, topic))
+
+    def _remove_rest(self, topic: str, name: str) -> None:
+        """What a subscription that is gone knew of itself."""
+        group = self._tree.group(name, topic)
+        delete_children(self._session, group)
+        for path in (group, group.rpartition("/")[0]):
+            try:
+                self._session.multi([Delete(path)])
+            except TransactionFailed as error:
+                if not (failed_with(error, NodeMissing) or failed_with(error, NotEmpty)):
+                    raise error.cause from error
+
+    def members(self, topic: str, name: str) -> list[str]:
+        """Who is there to read it."""
+        return Discovery(self._session, self._tree).names(self._tree.members(name, topic))
+
+
+def _compare(topic: str, name: str, found: Registration, wanted: Registration) -> None:
+    if found.kind != wanted.kind:
+        raise GroupMismatch(topic, name, f"and is {_KINDS[found.kind]}")
+    if found.partitions != wanted.partitions:
+        raise GroupMismatch(topic, name, f"with {found.partitions} partitions instead of {wanted.partitions}")
+    if found.where != wanted.where:
+        raise GroupMismatch(topic, name, f"with the selector {found.where} instead of {wanted.where}")
+
+
+_KINDS = {"live": "a live subscription", "durable": "a durable subscription", "group": "a group"}

@@ -1,0 +1,171 @@
+"""An entry of a durable subscription or a group, in its reader's hands: which of its messages are done with."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from zkms.errors import AlreadyAcked, InvalidArgument, LostOwnership
+from zkms.frame import Frame
+from zkms.inbox import Fetched
+from zkms.message import Message
+from zkms.operations import Operation
+from zkms.tree import Part, Try
+
+if TYPE_CHECKING:
+    from zkms.lane import Lane
+
+
+class Held:
+    """Guarded by its lane's lock."""
+
+    __slots__ = (
+        "_letters",
+        "count",
+        "done",
+        "extras",
+        "frame",
+        "given",
+        "lane",
+        "latest",
+        "numbers",
+        "path",
+        "plain",
+        "priority",
+        "producer",
+        "published_at",
+        "reserved",
+        "seq",
+        "sequence",
+        "topic",
+        "touched",
+        "tries",
+    )
+
+    def __init__(self, lane: Lane, frame: Frame, fetched: Fetched, part: Part | None) -> None:
+        self.lane = lane
+        self.frame = frame
+        self.topic = lane.topic if frame.topic is None else frame.topic
+        self.producer = frame.producer
+        self.seq = frame.seq
+        self.published_at = frame.published_at
+        self.count = len(frame.data)
+        self.extras = frame.extras
+        self.numbers = frame.numbers
+        self.path = fetched.path
+        self.sequence = fetched.entry.sequence
+        self.priority = fetched.entry.priority
+        self.done = 0 if part is None else _mask(part) & ((1 << self.count) - 1)
+        """A bit for each message that is done with."""
+        self.tries: dict[int, Try] = {} if part is None else dict(part.tries)
+        """What the ledger knows of messages that were given out before."""
+        self.given: dict[int, int] = {}
+        """How often messages were given out, this time included; once, if nothing is said."""
+        self.latest: dict[int, Message] = {}
+        """Messages that were given out again: only the latest counts."""
+        self.touched: dict[int, float] = {}
+        """Until when messages have time to run, where that was prolonged."""
+        self.reserved = 0
+        """Messages below this were noted as given out, in the ledger, before they were."""
+        expires = frame.extras is not None and any(extra is not None and extra.expires for extra in frame.extras)
+        self.plain = part is None and not expires
+        """Whether nothing has to be looked at before a message is given out."""
+        self._letters: list[tuple[int, Operation]] = []
+
+    # -- for the ledger ------------------------------------------------------------------------------------------
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of its messages are done with."""
+        return self.done == (1 << self.count) - 1
+
+    def snapshot(self) -> tuple[Part | None, list[Operation]]:
+        """What the ledger has to know of it, None if all is done with; and dead letters to be created, once."""
+        done = self.done
+        letters = [operation for index, operation in self._letters if done >> index & 1]
+        self._letters = [(index, operation) for index, operation in self._letters if not done >> index & 1]
+        if done == (1 << self.count) - 1:
+            return None, letters
+        first = ((~done & (done + 1)).bit_length() or 1) - 1  # messages below this are done with
+        more = done >> first
+        tries = {index: tried for index, tried in list(self.tries.items()) if not done >> index & 1}
+        return Part(first, f"{more:x}" if more else "", tries), letters
+
+    def add_letter(self, index: int, operation: Operation) -> None:
+        """A dead letter that is created when the message is done with."""
+        self._letters.append((index, operation))
+
+    # -- for a message -------------------------------------------------------------------------------------------
+
+    def attempts(self, index: int) -> int:
+        """How often a message was given out."""
+        return self.given.get(index, 1)
+
+    def ack(self, message: Message) -> None:
+        """Done with; returns when that is stored."""
+        self.lane.ack(self, message)
+
+    def nak(self, message: Message, delay: float | None) -> None:
+        """To be given out again."""
+        if delay is not None and (not isinstance(delay, (int, float)) or not 0 <= delay < math.inf):
+            raise InvalidArgument(f"delay must be a number of seconds that is not negative, not {delay!r:.60}")
+        self.lane.fail(self, message, "nak", delay)
+
+    def touch(self, message: Message) -> None:
+        """Its time to run begins anew."""
+        self.lane.touch(self, message)
+
+    def reject(self, message: Message, reason: str) -> None:
+        """To the dead letters."""
+        if not isinstance(reason, str) or not reason:
+            raise InvalidArgument(f"reject: give the reason as a str, not {reason!r:.60}")
+        self.lane.bury(self, message, f"rejected: {reason}")
+
+    def check(self, message: Message) -> None:
+        """`AlreadyAcked` or `LostOwnership`, unless the message is in the caller's hands."""
+        index = message.index
+        if self.done >> index & 1:
+            raise AlreadyAcked(message.id)
+        if self.lane.lost is not None:
+            raise LostOwnership(message.id, self.lane.lost)
+        if self.latest.get(index, message) is not message:
+            raise LostOwnership(message.id, "its time to run was over, and it was given out again")
+
+    def is_ahead(self, index: int) -> bool:
+        """Whether a message was reserved by us, ahead of its turn, and not given out yet."""
+        return index < self.reserved and index not in self.given
+
+    def is_out(self, message: Message) -> bool:
+        """Whether a message is in somebody's hands."""
+        index = message.index
+        if self.done >> index & 1 or self.latest.get(index, message) is not message:
+            return False
+        tried = self.tries.get(index)  # a time at which it is due again says that it failed
+        return tried is None or not tried.due or self.given.get(index, 1) > tried.attempts
+
+    def expires(self, index: int) -> float:
+        """When a message expires; 0 for never."""
+        extra = None if self.extras is None else self.extras[index]
+        return 0.0 if extra is None else extra.expires
+
+    def is_expired(self, index: int) -> bool:
+        """Whether a message must not be given out any more."""
+        expires = self.expires(index)
+        return bool(expires) and time.time() >= expires
+
+    def finish(self, indexes: Iterable[int]) -> None:
+        """Note what is done with."""
+        for index in indexes:
+            self.done |= 1 << index
+            self.tries.pop(index, None)
+            self.latest.pop(index, None)
+            self.touched.pop(index, None)
+
+
+def _mask(part: Part) -> int:
+    try:
+        return (1 << part.done) - 1 | int(part.more or "0", 16) << part.done
+    except ValueError:
+        return (1 << part.done) - 1

@@ -1,0 +1,402 @@
+"""Our hold on a lane: what is done with is committed in order, each time at the version of the ledger that we know.
+
+A commit is one transaction: write the ledger, delete the entries that are wholly done with, create dead letters.
+Whoever takes the lane over writes the ledger too, so our next commit is refused and the hold is lost: nobody acks what
+another process reads. What comes while a commit is under way shares the next one.
+
+A lost reply is settled by sending the same transaction again: refused at a version that is one ahead and still ours, it
+had been carried out. Nobody else writes a ledger that has our claim.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from zkms.errors import (
+    BadVersion,
+    Closed,
+    ConnectionLost,
+    NodeExists,
+    NodeMissing,
+    NotEmpty,
+    StoreError,
+    TransactionFailed,
+    ZkmsError,
+)
+from zkms.operations import MAX_TRANSACTION, Create, Delete, Operation, SetData, transaction_size
+from zkms.purge import delete_children
+from zkms.session import Session, State, failed_with
+from zkms.tree import Ledger, Part, decode, encode
+
+log = logging.getLogger("zkms.hold")
+BATCH = 500
+"""Entries in one commit at the most."""
+BATCH_BYTES = MAX_TRANSACTION // 2
+RETRY_AFTER = 0.5
+
+
+class Progress(Protocol):
+    """An entry of the lane, of which something is done with."""
+
+    path: str
+    sequence: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of it is."""
+        ...
+
+    def snapshot(self) -> tuple[Part | None, list[Operation]]:
+        """What is done with, None if all is; and dead letters to be created along with it, once."""
+        ...
+
+
+class Claim(NamedTuple):
+    """A ledger that is ours, and whether its last owner had given it back."""
+
+    ledger: Ledger
+    version: int
+    clean: bool
+
+
+def claim(session: Session, path: str, me: str, may_take: Callable[[str], bool], deadline: float) -> Claim | str:
+    """Become the owner of a lane; or who has it, if `may_take` says that it must not be taken from that one.
+
+    From then on nothing that the former owner sends is carried out.
+    """
+    token, clean = secrets.token_hex(4), True
+    while True:
+        data, stat = session.get(path, deadline=deadline)
+        try:
+            found = decode(data, Ledger)
+        except msgspec.MsgspecError as error:
+            raise StoreError(f"overwritten by another program: {error}", path=path) from error
+        if found.claim == token:
+            return Claim(found, stat.version, clean)  # an attempt whose answer was lost
+        if found.owner and not may_take(found.owner):
+            return found.owner
+        clean = not found.owner
+        mine = Ledger(me, token, found.epoch + 1, found.parts)
+        try:
+            session.multi([SetData(path, encode(mine), stat.version)], deadline=deadline)
+        except TransactionFailed as error:
+            if not failed_with(error, BadVersion):
+                raise error.cause from error
+            if time.monotonic() >= deadline:
+                raise
+        except ConnectionLost:
+            if time.monotonic() >= deadline:
+                raise
+        else:
+            return Claim(mine, stat.version + 1, clean)
+
+
+class _Commit:
+    """A transaction under way."""
+
+    def __init__(self, ledger: Ledger, version: int, entries: list[tuple[Progress, list[Future[None]]]]) -> None:
+        self.ledger = ledger
+        self.version = version
+        self.entries = entries
+        self.operations: list[Operation] = []
+        self.unsure = False
+        """Whether it may have been carried out before."""
+        self.done: Callable[[BaseException | None], None] | None = None
+
+
+class Hold:
+    """Commits for one lane. Thread-safe; answers are looked at on the connection's thread."""
+
+    def __init__(self, session: Session, path: str, claimed: Claim, lost: Callable[[str], None]) -> None:
+        self.epoch = claimed.ledger.epoch
+        self.parts: dict[int, Part] = dict(claimed.ledger.parts)
+        """What was done with of each entry when we took the lane over, and what we have committed since."""
+        self.lost: str | None = None
+        """Why it is not ours any more."""
+        self._session = session
+        self._path = path
+        self._ledger = claimed.ledger
+        self._version = claimed.version
+        self._tell_lost = lost
+        self._dirty: dict[int, tuple[Progress, list[Future[None]]]] = {}
+        self._commit: _Commit | None = None
+        self._seized = False
+        self._idle = threading.Condition()
+
+    # -- what is done with ---------------------------------------------------------------------------------------
+
+    def mark(self, entry: Progress, *, wait: bool = False) -> Future[None] | None:
+        """Commit what is done with of an entry, soon; the Future, if asked for, says when it is stored."""
+        future: Future[None] | None = Future() if wait else None
+        with self._idle:
+            if self.lost is not None:
+                if future is not None:
+                    future.set_exception(Closed(self.lost))
+                return future
+            _, futures = self._dirty.setdefault(entry.sequence, (entry, []))
+            if future is not None:
+                futures.append(future)
+        self.flush()
+        return future
+
+    @property
+    def uncommitted(self) -> int:
+        """Entries that wait for a commit, or are part of one."""
+        commit = self._commit
+        return len(self._dirty) + (len(commit.entries) if commit is not None else 0)
+
+    def flush(self) -> None:
+        """Send what waits, unless a commit is under way, whose end will."""
+        with self._idle:
+            if self._commit is not None or self._seized or not self._dirty or self.lost is not None:
+                return
+            if self._session.state is not State.CONNECTED:
+                return
+            commit = self._commit = self._next()
+        self._send(commit)
+
+    def _next(self) -> _Commit:
+        entries: list[tuple[Progress, list[Future[None]]]] = []
+        operations: list[Operation] = []
+        parts = dict(self.parts)
+        size = 0
+        while self._dirty and len(operations) < BATCH and size < BATCH_BYTES:
+            sequence = next(iter(self._dirty))
+            entry, futures = self._dirty.pop(sequence)
+            part, added = entry.snapshot()
+            if part is None:
+                parts.pop(sequence, None)
+                added.append(Delete(entry.path))
+            else:
+                parts[sequence] = part
+            operations += added
+            size += transaction_size(added)
+            entries.append((entry, futures))
+        ledger = msgspec.structs.replace(self._ledger, parts=parts)
+        commit = _Commit(ledger, self._version, entries)
+        commit.operations = [SetData(self._path, encode(ledger), self._version), *operations]
+        return commit
+
+    def _send(self, commit: _Commit) -> None:
+        self._session.call_multi(commit.operations, lambda _results, error: self._answered(commit, error))
+
+    # -- answers, on the connection's thread ---------------------------------------------------------------------
+
+    def _answered(self, commit: _Commit, error: ZkmsError | None) -> None:
+        if error is None:
+            self._succeed(commit)
+        elif isinstance(error, ConnectionLost):
+            commit.unsure = commit.unsure or error.outcome_unknown
+            if self._session.state is State.CONNECTED:  # overloaded, or a connection that is new already
+                self._later(commit)
+        elif isinstance(error, Closed):
+            self._fail(commit, error)
+            self._lose("the bus was closed")
+        elif failed_with(error, BadVersion, path=self._path):
+            self._session.call_get(self._path, lambda value, problem: self._judge(commit, value, problem))
+        elif failed_with(error, NodeMissing, path=self._path):
+            self._fail(commit, error)
+            self._lose("the subscription was removed")
+        elif isinstance(error, TransactionFailed) and isinstance(error.operation, Delete):
+            self._cannot_delete(commit, error)
+        elif isinstance(error, TransactionFailed) and failed_with(error, NodeMissing):
+            self._make_shelf(commit, error.operation.path)
+        else:
+            log.error("%s cannot be written: %s", self._path, error)
+            self._fail(commit, error)
+            self._lose(f"it cannot be written: {error}")
+
+    def _judge(self, commit: _Commit, value: Any, problem: ZkmsError | None) -> None:
+        if isinstance(problem, ConnectionLost):
+            if self._session.state is State.CONNECTED:
+                self._later(commit)
+            return
+        owner = "somebody"
+        if problem is None:
+            try:
+                found = decode(value[0], Ledger)
+                if found.claim == self._ledger.claim and value[1].version == commit.version + 1 and commit.unsure:
+                    self._succeed(commit)
+                    return
+                owner = f"client {found.owner!r}" if found.owner else "nobody, for now"
+            except msgspec.MsgspecError:
+                owner = "another program, which has overwritten it"
+        reason = f"{self._path.rpartition('/groups/')[2]} was taken over by {owner}"
+        self._fail(commit, Closed(reason))
+        self._lose(reason)
+
+    def _cannot_delete(self, commit: _Commit, error: TransactionFailed) -> None:
+        path = error.operation.path
+        if failed_with(error, NodeMissing):  # purged or expired meanwhile: as good as deleted
+            commit.operations = [each for each in commit.operations if each is not error.operation]
+            self._send(commit)
+        elif failed_with(error, NotEmpty):
+            log.warning("%s has children, which cannot be ours: removing them", path)
+            threading.Thread(target=self._uproot, args=(commit, path), name="zkms-uproot", daemon=True).start()
+        else:
+            log.error("%s cannot be deleted: %s", path, error)
+            self._fail(commit, error)
+            self._lose(f"its entries cannot be deleted: {error.cause}")
+
+    def _uproot(self, commit: _Commit, path: str) -> None:
+        try:
+            delete_children(self._session, path)
+        except ZkmsError as error:
+            log.error("cannot delete what is below the acked entry %s: %s", path, error)
+        self._later(commit)
+
+    def _make_shelf(self, commit: _Commit, letter: str) -> None:
+        """The place for the subscription's dead letters."""
+        shelf = letter.rpartition("/")[0]
+
+        def made(_results: Any, error: ZkmsError | None) -> None:
+            if error is not None and not failed_with(error, NodeExists):
+                log.error("%s cannot be made: %s", shelf, error)
+                self._later(commit)
+                return
+            self._session.call_multi([Create(shelf)], also)
+
+        def also(_results: Any, error: ZkmsError | None) -> None:
+            if error is not None and not failed_with(error, NodeExists):
+                log.error("%s cannot be made: %s", shelf, error)
+                self._later(commit)
+            else:
+                self._send(commit)
+
+        self._session.call_multi([Create(shelf.rpartition("/")[0])], made)
+
+    def _later(self, commit: _Commit) -> None:
+        timer = threading.Timer(RETRY_AFTER, lambda: self._again(commit))
+        timer.daemon = True
+        timer.start()
+
+    def _again(self, commit: _Commit) -> None:
+        with self._idle:
+            if self._commit is not commit or self.lost is not None:
+                return
+        self._send(commit)
+
+    def reconnected(self) -> None:
+        """The connection is a new one: what was under way is sent again."""
+        with self._idle:
+            commit = self._commit
+        if commit is not None:
+            self._again(commit)
+        else:
+            self.flush()
+
+    def _succeed(self, commit: _Commit) -> None:
+        with self._idle:
+            self.parts = dict(commit.ledger.parts)
+            self._version = commit.version + 1
+            self._commit = None
+            self._idle.notify_all()
+        for _, futures in commit.entries:
+            for future in futures:
+                future.set_result(None)
+        if commit.done is not None:
+            commit.done(None)
+        self.flush()
+
+    def _fail(self, commit: _Commit, error: BaseException) -> None:
+        with self._idle:
+            self._commit = None
+            self._idle.notify_all()
+        for _, futures in commit.entries:
+            for future in futures:
+                future.set_exception(error)
+        if commit.done is not None:
+            commit.done(error)
+
+    def _lose(self, reason: str) -> None:
+        with self._idle:
+            if self.lost is not None:
+                return
+            self.lost = reason
+            waiting = [future for _, futures in self._dirty.values() for future in futures]
+            self._dirty.clear()
+            self._idle.notify_all()
+        for future in waiting:
+            future.set_exception(Closed(reason))
+        self._tell_lost(reason)
+
+    # -- ends ----------------------------------------------------------------------------------------------------
+
+    def verify(self) -> None:
+        """Look whether it is still ours, and lose it if not; not on the connection's thread."""
+        with self._idle:
+            if self._commit is not None or self.lost is not None:
+                return  # a commit under way will tell
+            version = self._version
+        try:
+            data, stat = self._session.get(self._path)
+            ours = stat.version == version or decode(data, Ledger).claim == self._ledger.claim
+        except (NodeMissing, msgspec.MsgspecError):
+            ours = False
+        if not ours:
+            self._lose("another process has taken it over")
+
+    def drain(self, timeout: float) -> bool:
+        """Wait until all is committed, at most `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        with self._idle:
+            return self._idle.wait_for(
+                lambda: self.lost is not None or (self._commit is None and not self._dirty),
+                max(0.0, deadline - time.monotonic()),
+            )
+
+    def release(self) -> None:
+        """Give the lane back, so that the next one need not wait for our session's end. After drain()."""
+        with self._idle:
+            if self.lost is not None or self._commit is not None:
+                return
+            self.lost = "it was given back"
+        free = Ledger("", "", self.epoch, self.parts)
+        try:
+            self._session.multi([SetData(self._path, encode(free), self._version)])
+        except (TransactionFailed, ConnectionLost) as error:
+            log.info("%s could not be given back, so the session's end will do it: %s", self._path, error)
+
+    # -- together with something else ----------------------------------------------------------------------------
+
+    def seize(self, entries: list[Progress], deadline: float) -> tuple[list[Operation], Callable[[bool], None]] | None:
+        """The operations of a commit that goes into a transaction of somebody else's, and what to call when it ended.
+
+        Until then nothing else is committed. None if the lane is not ours any more.
+        """
+        with self._idle:
+            free = self._idle.wait_for(
+                lambda: self.lost is not None or (self._commit is None and not self._seized),
+                max(0.0, deadline - time.monotonic()),
+            )
+            if not free:
+                raise ConnectionLost("ZooKeeper did not answer in time", outcome_unknown=False)
+            if self.lost is not None:
+                return None
+            self._seized = True
+            before, self._dirty = self._dirty, {entry.sequence: (entry, []) for entry in entries}
+            commit = self._next()
+            self._dirty = before  # committed once more by themselves, which does no harm
+
+        def ended(stored: bool) -> None:
+            with self._idle:
+                self._seized = False
+                if stored:
+                    self.parts = dict(commit.ledger.parts)
+                    self._version = commit.version + 1
+                    for entry in entries:  # an entry that is gone cannot be deleted again
+                        waiting = self._dirty.pop(entry.sequence, (entry, []))[1] if entry.complete else []
+                        for future in waiting:
+                            future.set_result(None)
+                self._idle.notify_all()
+            self.flush()
+
+        return commit.operations, ended

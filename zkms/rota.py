@@ -1,0 +1,312 @@
+"""Who reads which lane: being a member of a group, and taking turns.
+
+A member is an ephemeral znode. One of them, the first by name, writes the plan: which member is to read which
+partition. The plan is a wish; what counts are the ledgers. A member gives back what the plan takes from it, once the
+messages in its hands are done with or out of time, and claims what the plan gives it, once its ledger has no owner, or
+an owner that is no member any more. So a partition has one owner at every moment, whatever members believe.
+
+Thread: `zkms-rota-TOPIC`. It wakes when members or the plan change, and looks by itself now and then.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from zkms.assignment import Load, assign
+from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, TransactionFailed, ZkmsError
+from zkms.hold import Claim, claim
+from zkms.lane import Lane
+from zkms.operations import Create, Delete, Operation, SetData
+from zkms.session import State, failed_with
+from zkms.tree import MemberState, Plan, Registration, decode, encode, lanes_of
+
+if TYPE_CHECKING:
+    from zkms.bus import Bus
+
+log = logging.getLogger("zkms.rota")
+LOOK = 1.0
+"""Seconds after which a member looks by itself, whatever it was told."""
+TICK = 0.25
+"""Seconds between two looks at what is in hand."""
+
+
+class Reading(Protocol):
+    """What the rota needs of a consumer."""
+
+    @property
+    def lanes(self) -> dict[int, Lane]:
+        """Those that it has."""
+        ...
+
+    def begin(self, number: int, path: str, claimed: Claim) -> None:
+        """A lane is its own: read it."""
+        ...
+
+    def end(self, number: int, timeout: float) -> None:
+        """A lane is to be given back."""
+        ...
+
+    def tend(self) -> bool:
+        """Take back what was in hand for too long; True if its handler is stuck."""
+        ...
+
+
+class Rota:
+    """Keeps one consumer a member, and its lanes in step with the plan."""
+
+    def __init__(self, bus: Bus, topic: str, name: str, registration: Registration, consumer: Reading) -> None:
+        self.wake = threading.Event()
+        """Set when there is something to look at."""
+        self._session = bus.session
+        self._tree = bus.tree
+        self._me = bus.client_id
+        self._topic = topic
+        self._name = name
+        self._group = registration.kind == "group"
+        self._partitions = len(lanes_of(name, registration))
+        self._queues = [bus.tree.queue(lane, topic) for lane in lanes_of(name, registration)]
+        self._consumer = consumer
+        self._generation = 0
+        self._leaving: dict[int, float] = {}
+        """Partitions that are to be given back, and until when their messages in hand are waited for."""
+        self._ttr = 30.0
+        self._closed = False
+        self._stuck = False
+        self._paused = 0.0
+        self._unverified = False
+        self._looked = 0.0
+        self._shown = MemberState()
+        self._thread = threading.Thread(target=self._run, name=f"zkms-rota-{topic}", daemon=True)
+
+    # -- membership ----------------------------------------------------------------------------------------------
+
+    def join(self) -> None:
+        """Show that we are there."""
+        path = self._tree.member(self._name, self._topic, self._me)
+        generation = self._session.generation
+        deadline = time.monotonic() + self._session.config.request_timeout
+        while True:
+            stat = self._session.exists(path)
+            mine = self._session.client_id
+            if stat is not None and mine is not None and stat.ephemeralOwner == mine[0]:
+                break
+            operations: list[Operation] = [Delete(path)] if stat is not None else []
+            operations.append(Create(path, encode(self._state()), ephemeral=True))
+            try:
+                self._session.multi(operations)
+                break
+            except TransactionFailed as error:
+                if not isinstance(error.cause, (NodeMissing, NodeExists)) or time.monotonic() >= deadline:
+                    raise error.cause from error
+                if failed_with(error, NodeMissing, path=path) and stat is None:
+                    raise error.cause from error  # the subscription is gone
+            except ConnectionLost:
+                if time.monotonic() >= deadline:
+                    raise
+        self._generation = generation
+
+    def leave(self) -> None:
+        """Be no member any more."""
+        try:
+            self._session.multi([Delete(self._tree.member(self._name, self._topic, self._me))])
+        except (TransactionFailed, ConnectionLost) as error:
+            log.info("%s will leave %s with its session: %s", self._me, self._name, error)
+
+    def _state(self) -> MemberState:
+        lanes = list(self._consumer.lanes.values())
+        return MemberState(
+            socket.gethostname(),
+            os.getpid(),
+            len(lanes),
+            sum(lane.out for lane in lanes),
+            sum(lane.handled for lane in lanes),
+            self._stuck,
+        )
+
+    def claim_alone(self, takeover: bool) -> str | None:
+        """Claim the only lane of a durable subscription; who has it, if somebody has."""
+        path = self._tree.ledger(self._name, self._topic, 0)
+        deadline = time.monotonic() + self._session.config.request_timeout
+
+        def may_take(owner: str) -> bool:
+            return takeover or owner == self._me or not self._is_member(owner)
+
+        claimed = claim(self._session, path, self._me, may_take, deadline)
+        if isinstance(claimed, str):
+            return claimed
+        self._consumer.begin(0, path, claimed)
+        return None
+
+    def _is_member(self, client: str) -> bool:
+        return self._session.exists(self._tree.member(self._name, self._topic, client)) is not None
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Look after it from now on."""
+        self._thread.start()
+        self.wake.set()
+
+    def reconnected(self) -> None:
+        """On the connection's thread: what we hold may have been taken from us."""
+        self._unverified = True
+        self.wake.set()
+
+    def close(self, timeout: float) -> None:
+        """Give all back, and leave."""
+        self._closed = True
+        self.wake.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        for number in list(self._consumer.lanes):
+            self._consumer.end(number, timeout if self._session.state is State.CONNECTED else 0.0)
+        if self._session.state is State.CONNECTED:
+            self.leave()
+
+    def _run(self) -> None:
+        while not self._closed:
+            self.wake.wait(TICK)
+            woken = self.wake.is_set()
+            self.wake.clear()
+            if self._closed:
+                return
+            try:
+                self._tend()
+                if self._session.state is State.CONNECTED and (woken or time.monotonic() - self._looked >= LOOK):
+                    self._looked = time.monotonic()
+                    self._look()
+            except ZkmsError as error:
+                if not self._closed:
+                    log.warning("%s of %r: %s; looking again", self._name, self._topic, error)
+            except Exception:
+                log.exception("looking after %s of %r failed", self._name, self._topic)
+
+    def _tend(self) -> None:
+        stuck = self._consumer.tend()
+        if stuck != self._stuck:
+            self._stuck = stuck
+            log.warning("%s: the handler of %r %s", self._name, self._topic, "is stuck" if stuck else "goes on")
+            self._looked = 0.0
+
+    def _look(self) -> None:
+        if self._session.generation != self._generation:
+            self.join()
+        if self._unverified:
+            self._unverified = False
+            for lane in list(self._consumer.lanes.values()):
+                lane.hold.verify()
+        for number, lane in list(self._consumer.lanes.items()):
+            if lane.lost is not None:
+                self._consumer.end(number, 0.0)
+        if self._group:
+            self._follow_plan()
+        elif not self._consumer.lanes:
+            self._claim_again()
+        self._show()
+
+    def _claim_again(self) -> None:
+        """A durable subscription that was taken from us is ours again when nobody has it."""
+        owner = self.claim_alone(takeover=False)
+        if owner is not None:
+            log.debug("%s of %r is read by %s", self._name, self._topic, owner)
+
+    def _show(self) -> None:
+        state = self._state()
+        if state != self._shown:
+            path = self._tree.member(self._name, self._topic, self._me)
+            try:
+                self._session.multi([SetData(path, encode(state))])
+                self._shown = state
+            except TransactionFailed as error:
+                if not failed_with(error, NodeMissing):
+                    raise error.cause from error
+                self._generation = 0  # join again
+
+    # -- the plan ------------------------------------------------------------------------------------------------
+
+    def _follow_plan(self) -> None:
+        members, _ = self._session.children(self._tree.members(self._name, self._topic), self.wake.set)
+        data, stat = self._session.get(self._tree.group(self._name, self._topic), self.wake.set)
+        plan = _read_plan(data)
+        if members and min(members) == self._me:
+            plan = self._plan(plan, members, stat.version)
+        mine = {number for number, member in plan.lanes.items() if member == self._me} if not self._stuck else set()
+        self._give_back(mine)
+        for number in sorted(mine - self._consumer.lanes.keys()):
+            if not self._closed:
+                self._take(number, set(members))
+
+    def _plan(self, plan: Plan, members: list[str], version: int) -> Plan:
+        """Write a better plan, if there is one."""
+        loads = self._loads(members)
+        lanes = assign(self._partitions, loads, plan.lanes)
+        if lanes == plan.lanes:
+            return plan
+        better = Plan(lanes)
+        try:
+            self._session.multi([SetData(self._tree.group(self._name, self._topic), encode(better), version)])
+        except TransactionFailed as error:
+            if not failed_with(error, BadVersion):
+                raise error.cause from error
+            self.wake.set()
+            return plan
+        return better
+
+    def _loads(self, members: list[str]) -> dict[str, Load]:
+        loads = {}
+        paths = {member: self._tree.member(self._name, self._topic, member) for member in members}
+        replies = {member: self._session.get_async(path) for member, path in paths.items()}
+        for member, reply in replies.items():
+            try:
+                data, _ = self._session.answer(reply, partial(self._session.get_async, paths[member]))
+                state = decode(data, MemberState)
+            except NodeMissing:
+                continue
+            except msgspec.MsgspecError:
+                state = MemberState()
+            loads[member] = Load(stuck=state.stuck)
+        return loads
+
+    def _give_back(self, mine: set[int]) -> None:
+        """What the plan takes from us: when nothing is in hand, or its time to run is over."""
+        now = time.monotonic()
+        for number, lane in list(self._consumer.lanes.items()):
+            if number in mine and number not in self._leaving:
+                continue
+            until = self._leaving.setdefault(number, now + self._ttr)
+            lane.leaving = True
+            if lane.out == 0 or now >= until or self._stuck:
+                del self._leaving[number]
+                self._consumer.end(number, 5.0)
+            else:
+                self._looked = 0.0
+
+    def _take(self, number: int, members: set[str]) -> None:
+        path = self._tree.ledger(self._name, self._topic, number)
+        deadline = time.monotonic() + self._session.config.request_timeout
+
+        def may_take(owner: str) -> bool:
+            return owner == self._me or owner not in members
+
+        self._session.exists(path, self.wake.set)
+        claimed = claim(self._session, path, self._me, may_take, deadline)
+        if isinstance(claimed, str):
+            log.debug("partition %d of %s is still read by %s", number, self._name, claimed)
+        else:
+            self._consumer.begin(number, path, claimed)
+
+
+def _read_plan(data: bytes) -> Plan:
+    try:
+        return decode(data, Plan)
+    except msgspec.MsgspecError:
+        log.warning("the plan of a group was overwritten by another program: made anew")
+        return Plan()
