@@ -57,7 +57,7 @@ def publish_all(
                 log.debug("another frame of the same call failed: %s", other)
         error.add_note(f"{stored(futures)} of the {given} messages taken were stored")
         raise
-    return [receipt for receipt in receipts for _ in range(receipt.count)]
+    return [one for receipt in receipts for one in receipt.each()]
 
 
 def result(future: Future[Receipt], deadline: float) -> Receipt:

@@ -96,7 +96,9 @@ class Discovery:
         listed = self.ask(owners, lambda name: self._session.children_async(self._tree.subscription(name)))
         pairs = [(owner, topic) for owner, (topics, _) in listed.items() for topic in sorted(topics)]
         read = self.ask(pairs, lambda pair: self._session.get_async(self._tree.queue(*pair)))
-        known = self.ask(list(read), lambda p: self._session.exists_async(self._tree.registration(p[1], subscription_of(p[0]))))
+        known = self.ask(
+            list(read), lambda p: self._session.exists_async(self._tree.registration(p[1], subscription_of(p[0])))
+        )
         return [
             self._queue(pair, data, stat.numChildren, known[pair] is not None) for pair, (data, stat) in read.items()
         ]

@@ -18,6 +18,9 @@ class Ranked(Generic[T]):
         self._plain: deque[T] = deque()
         self._urgent: dict[int, deque[T]] = {}
 
+    def __len__(self) -> int:
+        return len(self._plain) + sum(map(len, self._urgent.values()))
+
     def __bool__(self) -> bool:
         return bool(self._plain) or bool(self._urgent)
 

@@ -85,6 +85,10 @@ class Receipt:
         one._place = place
         return one
 
+    def each(self) -> list[Receipt]:
+        """One for each message that travelled; the same one, as long as there is nothing that tells them apart."""
+        return [self.at(place) for place in range(self.count)] if self._duplicates else [self] * self.count
+
     @property
     def duplicate_of(self) -> str | None:
         """The message that was stored before under the id that was given; None if this is no duplicate."""

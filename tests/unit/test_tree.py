@@ -128,5 +128,5 @@ def test_a_registration_with_an_impossible_limit_is_garbage(limit: object) -> No
 
 def test_readers_ignore_what_a_newer_version_adds() -> None:
     """So that old and new processes can share a tree."""
-    raw = msgspec.json.encode({"zkms": "registration", "client": "c", "limit": 5, "partitions": 8})
+    raw = msgspec.json.encode({"zkms": "registration", "client": "c", "limit": 5, "colour": 8})
     assert decode(raw, Registration) == Registration("c", 5)

@@ -25,11 +25,12 @@ from zkms.bus import IfNobody
 from zkms.codec import Codec, check_codec
 from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, check_seconds, configure
 from zkms.discovery import ClientInfo, QueueInfo, SubscriptionInfo, TopicInfo
-from zkms.errors import AlreadySubscribed, Closed, InvalidArgument, ZkmsError
+from zkms.errors import AlreadySubscribed, Closed, DuplicateMessage, InvalidArgument, ZkmsError
 from zkms.frame import Packed
 from zkms.names import check_topic
 from zkms.packing import pack
-from zkms.subscribing import DEFAULT_LIMIT
+from zkms.receipt import Receipt as ThreadedReceipt
+from zkms.subscribing import DEFAULT_LIMIT, check_target
 from zkms.subscription import AckMode, Handler, OnError, OnGap
 from zkms.trail.settings import Trail
 from zkms.tree import DEFAULT_BYTES
@@ -257,6 +258,8 @@ class Bus:
         *,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
         id: str | None = None,
         to_self: bool = True,
         if_nobody: IfNobody = "raise",
@@ -268,11 +271,13 @@ class Bus:
         Raises as the threaded one does. When cancelled, it may have been stored or not; before it is sent, it is not.
         """
         self._check_open()
-        packed = self._bus._pack(topic, data, key, headers, id, codec)
+        packed = self._bus._pack(topic, data, key, headers, id, codec, priority=priority, ttl=ttl)
         deadline = time.monotonic() + self._bus._allowed(timeout)
         self._bus._options(topic, to_self, if_nobody)
         await self._subscribed(topic)
-        receipt = await self._outbox.send(Kind(topic, to_self, if_nobody, packed.codec), packed, deadline)
+        receipt = await self._outbox.send(Kind(topic, to_self, if_nobody, packed.codec, priority), packed, deadline)
+        if id is not None and receipt.duplicate_of is not None:
+            raise DuplicateMessage(topic, id, receipt.duplicate_of)
         return Receipt(receipt, self._calls)
 
     async def _subscribed(self, topic: str) -> None:
@@ -288,6 +293,9 @@ class Bus:
         *,
         key: Callable[[Any], str] | None = None,
         headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        id: Callable[[Any], str] | None = None,
         to_self: bool = True,
         if_nobody: IfNobody = "raise",
         codec: Codec | None = None,
@@ -298,13 +306,14 @@ class Bus:
         As the threaded one; `messages` may also be an asynchronous iterable. When cancelled, no more are sent.
         """
         self._check_open()
-        self._bus._options(check_topic(topic), to_self, if_nobody)
+        self._bus._options(check_target(topic), to_self, if_nobody)
         codec = check_codec(codec) or self._bus.config.codec
         bulk = Bulk(self._bus, self._calls, topic, to_self, if_nobody, timeout)
         await self._subscribed(topic)
 
         def packed(data: Any) -> Packed:
-            return pack(data, key(data) if key else None, headers, None, codec)
+            own_key, own_id = key(data) if key else None, id(data) if id else None
+            return pack(data, own_key, headers, own_id, codec, priority=priority, ttl=ttl)
 
         try:
             if isinstance(messages, AsyncIterable):
@@ -315,8 +324,11 @@ class Bus:
         except ZkmsError as error:
             await bulk.give_up(error)
             raise
-        shared = [(Receipt(receipt, self._calls), receipt.count) for receipt in receipts]
-        return [receipt for receipt, count in shared for _ in range(count)]
+        return [one for receipt in receipts for one in self._each(receipt)]
+
+    def _each(self, receipt: ThreadedReceipt) -> list[Receipt]:
+        shared = Receipt(receipt, self._calls)
+        return [shared if one is receipt else Receipt(one, self._calls) for one in receipt.each()]
 
     def publisher(
         self,

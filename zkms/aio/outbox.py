@@ -28,6 +28,7 @@ class Kind(NamedTuple):
     to_self: bool
     if_nobody: IfNobody
     codec: str | None
+    priority: int = 0
 
 
 class Waiting:

@@ -77,6 +77,11 @@ class Receipt:
         return self._receipt.id
 
     @property
+    def duplicate_of(self) -> str | None:
+        """The message that was stored before under the id that was given; None if this is no duplicate."""
+        return self._receipt.duplicate_of
+
+    @property
     def acked(self) -> tuple[str, ...]:
         """Subscriptions that are done with it."""
         return self._receipt.acked
