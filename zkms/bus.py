@@ -37,6 +37,7 @@ from zkms.frame import Packed
 from zkms.layout import ensure_tree
 from zkms.membership import Membership
 from zkms.names import check_topic
+from zkms.outgoing import Shipment
 from zkms.packing import frame_budget, pack
 from zkms.producer import Producer
 from zkms.publisher import Publisher
@@ -48,6 +49,7 @@ from zkms.subscribing import DEFAULT_LIMIT, DEFAULT_PARTITIONS, Overflow, Reques
 from zkms.subscription import AckMode, Handler, OnError, OnGap, Subscription
 from zkms.trail.recorder import Recorder
 from zkms.trail.settings import Trail
+from zkms.transaction import Transaction
 from zkms.tree import DEFAULT_BYTES, Tree
 
 if TYPE_CHECKING:
@@ -285,9 +287,9 @@ class Bus:
         Raises `NoSubscribers` unless `if_nobody="drop"`, `QueueFull`, `MessageTooLarge`, `InvalidMessage`, or
         `ConnectionLost`, whose `outcome_unknown` says whether it may have been stored all the same.
         """
-        packed = self._pack(topic, data, key, headers, id, codec, priority=priority, ttl=ttl)
+        packed = self.packed(topic, data, key, headers, id, codec, priority=priority, ttl=ttl)
         deadline = time.monotonic() + self._allowed(timeout)
-        options = self._options(topic, to_self, if_nobody)
+        options = self.options(topic, to_self, if_nobody)
         _, most = self._frame_budget(topic, deadline)
         future, place = self._batching.send(topic, packed, most=most, deadline=deadline, **options)
         receipt = result(future, deadline).at(place)
@@ -317,7 +319,7 @@ class Bus:
         more are sent; the error says in its notes how many were stored.
         """
         self._check_open()
-        self._options(check_target(topic), to_self, if_nobody)
+        self.options(check_target(topic), to_self, if_nobody)
         codec = check_codec(codec) or self.config.codec
 
         def packed(data: Any) -> Packed:
@@ -356,11 +358,11 @@ class Bus:
             raise InvalidArgument(f"linger must not be negative, but is {linger:g}")
         if not isinstance(max_in_flight, int) or isinstance(max_in_flight, bool) or max_in_flight < 1:
             raise InvalidArgument(f"max_in_flight must be a whole number of at least 1, not {max_in_flight!r:.60}")
-        self._options(topic, to_self, if_nobody)
+        self.options(topic, to_self, if_nobody)
         check_codec(codec)
         stream = TopicPublisher(
             topic,
-            pack=lambda data, key, headers, given: self._pack(topic, data, key, headers, given, codec),
+            pack=lambda data, key, headers, given: self.packed(topic, data, key, headers, given, codec),
             budget=lambda deadline: self._frame_budget(topic, deadline),
             send=lambda packed, deadline: self._send(topic, packed, to_self, if_nobody, deadline),
             ended=self._streams.discard,
@@ -371,6 +373,20 @@ class Bus:
         self._streams.add(stream)
         return stream
 
+    def transaction(self, timeout: float | None = None) -> Transaction:
+        """Ack and publish as one: `with bus.transaction() as tx: tx.ack(message); tx.publish(...)`.
+
+        At the end of the block all of it is stored in `timeout` seconds, or nothing: a message is then consumed exactly
+        once, also if this process dies in the middle. A block that raises stores nothing.
+        """
+        self._check_open()
+        return Transaction(self, self._allowed(timeout))
+
+    def ship(self, shipment: Shipment) -> None:
+        """Send a transaction."""
+        self._check_open()
+        self._publisher.ship(shipment)
+
     def _allowed(self, timeout: float | None) -> float:
         return self.config.request_timeout if timeout is None else check_seconds("timeout", timeout)
 
@@ -380,15 +396,16 @@ class Bus:
     def _send(
         self, topic: str, packed: list[Packed], to_self: bool, if_nobody: IfNobody, deadline: float
     ) -> Future[Receipt]:
-        return self._publisher.send(topic, packed, deadline=deadline, **self._options(topic, to_self, if_nobody))
+        return self._publisher.send(topic, packed, deadline=deadline, **self.options(topic, to_self, if_nobody))
 
-    def _options(self, topic: str, to_self: bool, if_nobody: IfNobody) -> _Options:
+    def options(self, topic: str, to_self: bool, if_nobody: IfNobody) -> _Options:
+        """Who is to get a message, checked."""
         if if_nobody not in ("raise", "drop"):
             raise InvalidArgument(f"if_nobody is 'raise' or 'drop', not {if_nobody!r}")
         mine = None if to_self else self.live.get(topic)
         return {"without": mine.id if mine else None, "drop": if_nobody == "drop"}
 
-    def _pack(
+    def packed(
         self,
         topic: str,
         data: Any,
@@ -400,6 +417,7 @@ class Bus:
         priority: int = 0,
         ttl: float | None = None,
     ) -> Packed:
+        """A message as it travels, checked."""
         self._check_open()
         check_target(topic)
         return pack(

@@ -196,6 +196,7 @@ class Consumer:
             self._lock,
             partial(self._bus.tree.letter, self.id, self.topic),
             self,
+            self._bus,
             careful=not claimed.clean,
             parking=self._prefetch,
             patience=self._bus.config.request_timeout,

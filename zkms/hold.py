@@ -121,8 +121,8 @@ class Hold:
         """What was done with of each entry when we took the lane over, and what we have committed since."""
         self.lost: str | None = None
         """Why it is not ours any more."""
+        self.path = path
         self._session = session
-        self._path = path
         self._ledger = claimed.ledger
         self._version = claimed.version
         self._tell_lost = lost
@@ -182,7 +182,7 @@ class Hold:
             entries.append((entry, futures))
         ledger = msgspec.structs.replace(self._ledger, parts=parts)
         commit = _Commit(ledger, self._version, entries)
-        commit.operations = [SetData(self._path, encode(ledger), self._version), *operations]
+        commit.operations = [SetData(self.path, encode(ledger), self._version), *operations]
         return commit
 
     def _send(self, commit: _Commit) -> None:
@@ -200,9 +200,9 @@ class Hold:
         elif isinstance(error, Closed):
             self._fail(commit, error)
             self._lose("the bus was closed")
-        elif failed_with(error, BadVersion, path=self._path):
-            self._session.call_get(self._path, lambda value, problem: self._judge(commit, value, problem))
-        elif failed_with(error, NodeMissing, path=self._path):
+        elif failed_with(error, BadVersion, path=self.path):
+            self._session.call_get(self.path, lambda value, problem: self._judge(commit, value, problem))
+        elif failed_with(error, NodeMissing, path=self.path):
             self._fail(commit, error)
             self._lose("the subscription was removed")
         elif isinstance(error, TransactionFailed) and isinstance(error.operation, Delete):
@@ -210,7 +210,7 @@ class Hold:
         elif isinstance(error, TransactionFailed) and failed_with(error, NodeMissing):
             self._make_shelf(commit, error.operation.path)
         else:
-            log.error("%s cannot be written: %s", self._path, error)
+            log.error("%s cannot be written: %s", self.path, error)
             self._fail(commit, error)
             self._lose(f"it cannot be written: {error}")
 
@@ -229,7 +229,7 @@ class Hold:
                 owner = f"client {found.owner!r}" if found.owner else "nobody, for now"
             except msgspec.MsgspecError:
                 owner = "another program, which has overwritten it"
-        reason = f"{self._path.rpartition('/groups/')[2]} was taken over by {owner}"
+        reason = f"{self.path.rpartition('/groups/')[2]} was taken over by {owner}"
         self._fail(commit, Closed(reason))
         self._lose(reason)
 
@@ -337,7 +337,7 @@ class Hold:
                 return  # a commit under way will tell
             version = self._version
         try:
-            data, stat = self._session.get(self._path)
+            data, stat = self._session.get(self.path)
             ours = stat.version == version or decode(data, Ledger).claim == self._ledger.claim
         except (NodeMissing, msgspec.MsgspecError):
             ours = False
@@ -361,16 +361,16 @@ class Hold:
             self.lost = "it was given back"
         free = Ledger("", "", self.epoch, self.parts)
         try:
-            self._session.multi([SetData(self._path, encode(free), self._version)])
+            self._session.multi([SetData(self.path, encode(free), self._version)])
         except (TransactionFailed, ConnectionLost) as error:
-            log.info("%s could not be given back, so the session's end will do it: %s", self._path, error)
+            log.info("%s could not be given back, so the session's end will do it: %s", self.path, error)
 
     # -- together with something else ----------------------------------------------------------------------------
 
-    def seize(self, entries: list[Progress], deadline: float) -> tuple[list[Operation], Callable[[bool], None]] | None:
-        """The operations of a commit that goes into a transaction of somebody else's, and what to call when it ended.
+    def seize(self, deadline: float) -> bool:
+        """Commit nothing until `let_go`: what is done with goes into a transaction of somebody else's.
 
-        Until then nothing else is committed. None if the lane is not ours any more.
+        False if the lane is not ours any more.
         """
         with self._idle:
             free = self._idle.wait_for(
@@ -379,24 +379,36 @@ class Hold:
             )
             if not free:
                 raise ConnectionLost("ZooKeeper did not answer in time", outcome_unknown=False)
-            if self.lost is not None:
-                return None
-            self._seized = True
+            self._seized = self.lost is None
+            return self._seized
+
+    def operations(self, entries: list[Progress]) -> tuple[Ledger, list[Operation]]:
+        """What commits these entries, while we are seized."""
+        with self._idle:
             before, self._dirty = self._dirty, {entry.sequence: (entry, []) for entry in entries}
             commit = self._next()
-            self._dirty = before  # committed once more by themselves, which does no harm
+            self._dirty = before
+        return commit.ledger, commit.operations
 
-        def ended(stored: bool) -> None:
-            with self._idle:
-                self._seized = False
-                if stored:
-                    self.parts = dict(commit.ledger.parts)
-                    self._version = commit.version + 1
-                    for entry in entries:  # an entry that is gone cannot be deleted again
-                        waiting = self._dirty.pop(entry.sequence, (entry, []))[1] if entry.complete else []
-                        for future in waiting:
-                            future.set_result(None)
-                self._idle.notify_all()
-            self.flush()
+    def let_go(self, committed: Ledger | None, entries: list[Progress]) -> None:
+        """Go on by ourselves; `committed` is the ledger as the transaction has written it."""
+        done: list[Future[None]] = []
+        with self._idle:
+            self._seized = False
+            if committed is not None:
+                self.parts = dict(committed.parts)
+                self._version += 1
+                for entry in entries:  # one that is gone cannot be deleted again
+                    if entry.complete:
+                        done += self._dirty.pop(entry.sequence, (entry, []))[1]
+            self._idle.notify_all()
+        for future in done:
+            future.set_result(None)
+        self.flush()
 
-        return commit.operations, ended
+    def is_refused(self, error: TransactionFailed) -> bool:
+        """Whether a transaction was refused because the lane is not ours any more; then it is lost from now on."""
+        if not failed_with(error, BadVersion, path=self.path) and not failed_with(error, NodeMissing, path=self.path):
+            return False
+        self._lose("another process has taken it over")
+        return True

@@ -105,6 +105,7 @@ class Lane:
         lock: threading.Condition,
         letter: Callable[[int], str],
         note: Notes,
+        owner: object,
         *,
         careful: bool,
         parking: int,
@@ -125,6 +126,8 @@ class Lane:
         self._lock = lock
         self._letter = letter
         self._note = note
+        self.owner = owner
+        """The bus that reads it."""
         self._careful = CAREFUL if careful else 0
         self._parking = parking
         self._patience = patience
@@ -371,6 +374,23 @@ class Lane:
         self._note.happened("acked", self, entry, message.index, "")
         if self._scopes:
             self._advance(message)
+
+    def set_done(self, messages: list[Message]) -> None:
+        """Note that these are done with, if all of them are ours; for a transaction, which commits that."""
+        with self._lock:
+            for message in messages:
+                message.entry.check(message)
+            for message in messages:
+                message.entry.done |= 1 << message.index
+
+    def end_transaction(self, messages: list[Message], stored: bool) -> None:
+        """They are done with now, or not after all."""
+        with self._lock:
+            for message in messages:
+                if stored:
+                    self.settle(message.entry, message)
+                else:
+                    message.entry.done &= ~(1 << message.index)
 
     def done(self, message: Message) -> None:
         """Done with; stored soon. For handlers and loops, whose ack nobody waits for."""

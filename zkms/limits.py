@@ -69,7 +69,7 @@ class Limits:
     def __init__(self, session: Session, tree: Tree) -> None:
         self._session = session
         self._tree = tree
-        self._budgets: OrderedDict[str, dict[str, Room]] = OrderedDict()
+        self._budgets: OrderedDict[str, dict[tuple[str, str], Room]] = OrderedDict()
         self._lock = threading.Lock()
 
     def admit(self, topic: str, targets: Sequence[Target], need: Room, deadline: float | None = None) -> bool:
@@ -84,10 +84,10 @@ class Limits:
                 self._budgets.popitem(last=False)
             while len(budgets) > MAX_LANES:
                 budgets.pop(next(iter(budgets)))
-            short = [target for target in targets if not budgets.get(target.lane, NONE).holds(need)]
+            short = [target for target in targets if not budgets.get(target.queue, NONE).holds(need)]
             if not short:
                 for target in targets:
-                    budgets[target.lane] = budgets[target.lane].less(need)
+                    budgets[target.queue] = budgets[target.queue].less(need)
                 return True
         return self._look(topic, targets, short, need, deadline)
 
@@ -95,16 +95,16 @@ class Limits:
         self, topic: str, targets: Sequence[Target], short: list[Target], need: Room, deadline: float | None
     ) -> bool:
         room = self._room(short, deadline)
-        overfull = [target for target in short if not room[target.lane].holds(need)]
+        overfull = [target for target in short if not room[target.queue].holds(need)]
         for target in sorted(overfull, key=lambda target: target.member.registration.overflow != "reject"):
-            self._overflow(target, _excess(target.member, room[target.lane], need), need, deadline)
+            self._overflow(target, _excess(target.member, room[target.queue], need), need, deadline)
         with self._lock:
             budgets = self._budgets.setdefault(topic, {})
-            for lane, free in room.items():
-                budgets[lane] = free.budget(need) if free.holds(need) else NONE
+            for queue, free in room.items():
+                budgets[queue] = free.budget(need) if free.holds(need) else NONE
             if not overfull:
                 for target in targets:
-                    budgets[target.lane] = budgets.get(target.lane, NONE).less(need)
+                    budgets[target.queue] = budgets.get(target.queue, NONE).less(need)
         return not overfull
 
     def _overflow(self, target: Target, what: str, need: Room, deadline: float | None) -> None:
@@ -116,29 +116,31 @@ class Limits:
         else:
             self._flag(member.topic, target.lane, what, deadline)
 
-    def _room(self, targets: list[Target], deadline: float | None) -> dict[str, Room]:
+    def _room(self, targets: list[Target], deadline: float | None) -> dict[tuple[str, str], Room]:
         """How much fits; counted from the names only where the number of entries does not settle it."""
-        queues = {target: self._tree.queue(target.lane, target.member.topic) for target in targets}
-        stats = {target: self._session.exists_async(queue) for target, queue in queues.items()}
+        stats = [(target, self._session.exists_async(self._path(target))) for target in targets]
         room = {}
-        for target, reply in stats.items():
-            again = partial(self._session.exists_async, queues[target])
+        for target, reply in stats:
+            again = partial(self._session.exists_async, self._path(target))
             stat = self._session.answer(reply, again, deadline=deadline)
             registration = target.member.registration
             whole = Room(registration.limit, registration.max_bytes, MAX_ENTRIES)
             if stat is None:  # a queue that is missing is found out by sending, and cannot be flagged
-                room[target.lane] = Room(max(whole.messages, MAX_PER_FRAME), whole.size, whole.entries)
+                room[target.queue] = Room(max(whole.messages, MAX_PER_FRAME), whole.size, whole.entries)
                 continue
             entries = stat.numChildren
             used = Room(entries * MAX_PER_FRAME, entries * MAX_TRANSACTION, entries)
             if entries < MAX_ENTRIES and (used.messages >= whole.messages // 2 or used.size >= whole.size // 2):
-                used = self._count(queues[target])
-            room[target.lane] = whole.less(used)
+                used = self._count(self._path(target))
+            room[target.queue] = whole.less(used)
         return room
+
+    def _path(self, target: Target) -> str:
+        return self._tree.queue(*target.queue)
 
     def _drop_oldest(self, target: Target, what: str, need: Room) -> None:
         """Make room for `need`, and as much again as a publisher's budget, so that this is not done each time."""
-        queue = self._tree.queue(target.lane, target.member.topic)
+        queue = self._path(target)
         registration = target.member.registration
         whole = Room(registration.limit, registration.max_bytes, MAX_ENTRIES)
         entries = sorted(map(parse_entry, self._session.children(queue)[0]))

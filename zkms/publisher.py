@@ -16,7 +16,6 @@ Threads: callers send under `_order`; kazoo's completion thread settles under `_
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections import deque
@@ -25,12 +24,10 @@ from typing import Any
 
 import msgspec
 
-from zkms import frame as frames
 from zkms.errors import (
     BadVersion,
     Closed,
     ConnectionLost,
-    MessageTooLarge,
     NodeExists,
     NodeMissing,
     NoSubscribers,
@@ -43,62 +40,18 @@ from zkms.frame import Packed
 from zkms.limits import Limits, Room
 from zkms.membership import Members, Membership
 from zkms.operations import MAX_TRANSACTION, Check, Create, Operation, transaction_size
+from zkms.outgoing import OWN_BYTES, Epochs, Outgoing, Shipment, epochs
 from zkms.producer import WINDOW, Producer
 from zkms.receipt import Receipt
-from zkms.routing import Target, route
+from zkms.routing import route
 from zkms.session import Session, failed_with
 from zkms.trail.recorder import Recorder
-from zkms.tree import IdRecord, Tree, decode, encode, entry_prefix
+from zkms.tree import IdRecord, Tree, decode
 
 log = logging.getLogger("zkms.publisher")
 IDLE_SWEEP = 1.0
-CARRIED_BYTES = 384
-"""Bytes of a frame that its entries' names carry: their readers get it with the event, and need not ask for it."""
-COPIED_BYTES = 8 * 1024
-"""Bytes that a frame may cost in copies before it is stored once, for all queues to point to."""
 WINDOW_BYTES = 2 * 1024 * 1024
 """Bytes in flight at the most: back-pressure past that, as past WINDOW transactions."""
-
-
-Epochs = tuple[int, ...]
-
-
-class Outgoing:
-    """A frame on its way to the subscriptions of a topic."""
-
-    def __init__(self, topic: str, packed: list[Packed], *, without: str | None, drop: bool, deadline: float) -> None:
-        self.topic = topic
-        self.packed = packed
-        self.without = without
-        self.drop = drop
-        self.deadline = deadline
-        self.future: Future[Receipt] = Future()
-        self.seq = 0
-        self.size = sum(message.size for message in packed)
-        self.at = 0.0
-        self.targets: tuple[Target, ...] = ()
-        self.skipped: dict[str, str] = {}
-        self.duplicates: dict[int, str] = {}
-        """Places of messages whose ids were stored before, and as what: nobody gets these again."""
-        self.epochs: Epochs = ()
-        self.shared = False
-        """Whether the frame is stored once, as a body, and the queues get pointers to it."""
-        self.settled = True
-        self.error: BaseException | None = None
-
-    @property
-    def ids(self) -> dict[int, str]:
-        """Places of messages that were given an id, and are no duplicates as far as we know."""
-        return {
-            place: message.id
-            for place, message in enumerate(self.packed)
-            if message.id is not None and place not in self.duplicates
-        }
-
-    @property
-    def last(self) -> int:
-        """Number of the frame's last message."""
-        return self.seq + len(self.packed) - 1
 
 
 class Publisher:
@@ -112,8 +65,8 @@ class Publisher:
         self._limits = Limits(session, tree)
         self._order = threading.Lock()
         self._state = threading.Condition()
-        self._outstanding: deque[Outgoing] = deque()
-        self._missing: dict[str, tuple[Epochs, frozenset[str]]] = {}
+        self._outstanding: deque[Shipment] = deque()
+        self._missing: dict[str, tuple[Epochs, frozenset[tuple[str, str]]]] = {}
         """By topic: its epochs, and the lanes that had no queue then, which must not stop us. Making a queue bumps an
         epoch, so this holds as long as the epochs do."""
         self._ready = False
@@ -144,39 +97,45 @@ class Publisher:
         `without` is a subscription that shall not get it. `drop`: nobody there is fine.
         """
         outgoing = Outgoing(topic, packed, without=without, drop=drop, deadline=deadline)
-        need = Room(len(packed), sum(message.size for message in packed))
+        self.ship(Shipment([outgoing], deadline))
+        return outgoing.future
+
+    def ship(self, shipment: Shipment) -> None:
+        """Send a transaction; its frames' Futures have their receipts. Raises if that is known not to work."""
         while True:
             try:
-                snapshot = self._resolve(outgoing)
-                while not self._limits.admit(topic, outgoing.targets, need, deadline):
-                    self._membership.forget(topic)
-                    self._check_deadline(outgoing)
-                    snapshot = self._resolve(outgoing)
+                snapshots = [self._admit(outgoing) for outgoing in shipment.frames]
             except NoSubscribers:
-                if not drop:
+                if len(shipment.frames) > 1 or shipment.also or not shipment.frames[0].drop:
                     raise
-                return self._finished(outgoing)
+                shipment.frames[0].future.set_result(self._receipt(shipment.frames[0], {}))
+                return
             except ConnectionLost as error:
                 raise _unsent(error) from error
             # Also if all queues are full: it has to wait for its turn, lest it be missed behind a gap announced before.
-            self._enter(deadline)
-            if self._membership.is_newest(topic, snapshot):
+            self._enter(shipment.deadline)
+            newest = self._membership.is_newest
+            if all(newest(f.topic, snapshot) for f, snapshot in zip(shipment.frames, snapshots, strict=True)):
                 break
             self._order.release()
         try:
-            self._number(outgoing)
-            operations = self._operations(outgoing, snapshot)
+            self._number(shipment)
+            operations = self._operations(shipment, snapshots)
             with self._state:
-                self._outstanding.append(outgoing)
-            self._launch(outgoing, operations)
+                self._outstanding.append(shipment)
+            self._launch(shipment, operations)
         finally:
             self._order.release()
-        return outgoing.future
 
-    def _finished(self, outgoing: Outgoing) -> Future[Receipt]:
-        """Nobody gets it, and that is fine."""
-        outgoing.future.set_result(self._receipt(outgoing, {}))
-        return outgoing.future
+    def _admit(self, outgoing: Outgoing) -> Members:
+        """Who gets it, if there is room for it."""
+        need = Room(len(outgoing.packed), sum(message.size for message in outgoing.packed))
+        snapshot = self._resolve(outgoing)
+        while not self._limits.admit(outgoing.topic, outgoing.targets, need, outgoing.deadline):
+            self._membership.forget(outgoing.topic)
+            self._check_deadline(outgoing)
+            snapshot = self._resolve(outgoing)
+        return snapshot
 
     def _resolve(self, outgoing: Outgoing) -> Members:
         """Who gets it; nobody is believed only after ZooKeeper's leader has confirmed the epoch."""
@@ -187,11 +146,11 @@ class Publisher:
             full = {m.subscription: "its queue is full" for m in others if m.full}
             open_ones = [m for m in others if not m.full]
             routed = route(open_ones, outgoing.packed, self._producer.seq, frozenset(outgoing.duplicates))
-            epochs, missing = self._missing.get(topic, ((), frozenset()))
-            if epochs == _epochs(snapshot):
-                full |= {target.lane: "its queue is missing" for target in routed if target.lane in missing}
+            known, missing = self._missing.get(topic, ((), frozenset()))
+            if known == epochs(snapshot):
+                full |= {t.name_for(topic): "its queue is missing" for t in routed if t.queue in missing}
             outgoing.skipped = full
-            outgoing.targets = tuple(target for target in routed if target.lane not in full)
+            outgoing.targets = tuple(target for target in routed if target.name_for(topic) not in full)
             if outgoing.targets and snapshot.epoch < 0:
                 self._make_topic(topic, outgoing.deadline)  # its subscribers are a pattern's: one of its own may come
                 continue
@@ -272,96 +231,76 @@ class Publisher:
             self._ready and len(self._outstanding) < WINDOW and sent < WINDOW_BYTES and not self._producer.bodies.full
         )
 
-    def _number(self, outgoing: Outgoing) -> None:
-        outgoing.seq = self._producer.seq + 1
-        self._producer.seq = outgoing.last
-        outgoing.at = time.time()
-        first: dict[str, int] = {}
-        for place, given in outgoing.ids.items():
-            if first.setdefault(given, place) != place:  # twice in one frame
-                outgoing.duplicates[place] = f"{self._producer.name}:{outgoing.seq + first[given]}"
+    def _number(self, shipment: Shipment) -> None:
+        for outgoing in shipment.frames:
+            outgoing.number(self._producer.name, self._producer.seq + 1)
+            self._producer.seq = outgoing.last
+        if not shipment.frames:
+            self._producer.seq += 1  # no message has this one, and it tells all the same whether all was done
+        shipment.last = self._producer.seq
 
-    def _operations(self, outgoing: Outgoing, snapshot: Members) -> list[Operation]:
+    def _operations(self, shipment: Shipment, snapshots: list[Members]) -> list[Operation]:
         """The transaction but for the producer's part; refused here if it is too large to be sent."""
-        topic = outgoing.topic
-        outgoing.epochs = _epochs(snapshot)
-        said = topic if snapshot.patterns else None  # a pattern's queue does not say which topic it was
-        whole = self._encode(outgoing, None, said)
-        outgoing.size = len(whole)
-        copies = sum(target.picks is None for target in outgoing.targets)
-        outgoing.shared = (copies - 1) * len(whole) > COPIED_BYTES
-        body = (self._producer.name, outgoing.seq) if outgoing.shared else None
-        encoded: dict[tuple[int, ...] | None, tuple[str, bytes]] = {None: _entry(outgoing, None, whole, body)}
-        operations: list[Operation] = [Check(self._tree.topic(topic), snapshot.epoch)]
-        for lane, member, picks in outgoing.targets:
-            if picks not in encoded:
-                encoded[picks] = _entry(outgoing, picks, self._encode(outgoing, picks, said), None)
-            name, data = encoded[picks]
-            operations.append(Create(f"{self._tree.queue(lane, member.topic)}/{name}", data, sequence=True))
-        if body is not None:
-            operations.append(Create(self._tree.body(*body), whole))
-        operations += self._ids(outgoing)
-        operations += [Check(self._tree.subscribers, snapshot.roll), *self._checks(topic, snapshot)[1:]]
-        excess = transaction_size(operations) + 1024 - MAX_TRANSACTION  # 1024: the producer's own operation
-        if excess > 0:
-            size, copied = len(whole), 1 if body else max(1, copies)
-            raise MessageTooLarge(topic, size, max(0, size - excess // copied - 1), len(outgoing.targets))
+        operations: list[Operation] = []
+        for outgoing, snapshot in zip(shipment.frames, snapshots, strict=True):
+            outgoing.place = len(operations) + 2  # after the check of its epoch, and the producer's own
+            operations += outgoing.operations(self._tree, self._producer.name, snapshot)
+        operations += shipment.also
+        size = transaction_size(operations) + OWN_BYTES
+        if size > MAX_TRANSACTION and (len(shipment.frames) > 1 or shipment.also):
+            raise StoreError(f"a transaction of about {size:,} bytes is over the limit of {MAX_TRANSACTION:,}")
         return operations
 
-    def _encode(self, outgoing: Outgoing, picks: tuple[int, ...] | None, topic: str | None) -> bytes:
-        """The frame, or the part of it that some get."""
-        messages = outgoing.packed if picks is None else [outgoing.packed[place] for place in picks]
-        return frames.encode(self._producer.name, outgoing.seq, outgoing.at, messages, picks, topic)
-
-    def _ids(self, outgoing: Outgoing) -> list[Operation]:
-        """What remembers the ids that were given, so that no message is stored a second time under one of them."""
-        return [
-            Create(self._tree.id(outgoing.topic, given), encode(IdRecord(self._producer.name, outgoing.seq + place)))
-            for place, given in outgoing.ids.items()
-        ]
-
-    def _launch(self, outgoing: Outgoing, operations: list[Operation]) -> None:
-        operations.insert(1, self._producer.advance(outgoing.last))
-        outgoing.settled, outgoing.error = False, None
+    def _launch(self, shipment: Shipment, operations: list[Operation]) -> None:
+        operations.insert(1 if shipment.frames else 0, self._producer.advance(shipment.last))
+        shipment.settled, shipment.error = False, None
         try:
             sent = self._session.multi_async(operations)
         except StoreError as error:  # too large after all: it has a number, so it has to be settled in its turn
             sent = Future()
             sent.set_exception(error)
-        sent.add_done_callback(lambda reply: self._settle(outgoing, reply))
+        sent.add_done_callback(lambda reply: self._settle(shipment, reply))
 
     # -- settling ------------------------------------------------------------------------------------------------
 
-    def _settle(self, outgoing: Outgoing, reply: Future[list[Any]]) -> None:
+    def _settle(self, shipment: Shipment, reply: Future[list[Any]]) -> None:
         """On kazoo's completion thread: answers come in the order of sending."""
         error = reply.exception()
         with self._state:
-            outgoing.settled, outgoing.error = True, error
-            if outgoing not in self._outstanding:
+            shipment.settled, shipment.error = True, error
+            if shipment not in self._outstanding:
                 return  # given up when the bus was closed
             given_up = error is not None and self._closed  # nobody is left to recover
             if error is None or given_up:
-                self._outstanding.remove(outgoing)  # the first one, so this is quick
+                self._outstanding.remove(shipment)  # the first one, so this is quick
             else:
                 self._ready, self._wanted = False, True
             self._state.notify_all()
-        if given_up and outgoing.future.set_running_or_notify_cancel():
-            outgoing.future.set_exception(error)
+        if given_up and error is not None:
+            shipment.fail(error)
         if error is None:
-            _, stat, *paths = reply.result()
-            lanes = [target.lane for target in outgoing.targets]
-            self._succeed(outgoing, dict(zip(lanes, paths, strict=False)), stat.mzxid)
+            self._succeed(shipment, reply.result())
 
-    def _succeed(self, outgoing: Outgoing, entries: dict[str, Any], zxid: int | None = None) -> None:
-        if outgoing.shared and entries:
-            queues = tuple(self._tree.queue(t.lane, t.member.topic) for t in outgoing.targets if t.picks is None)
-            self._producer.bodies.add(outgoing.seq, outgoing.size, queues)
-            with self._state:
-                self._state.notify_all()
-        if self.trail is not None:
-            self.trail.published(outgoing, self._producer.name, entries, zxid)
-        if outgoing.future.set_running_or_notify_cancel():
-            outgoing.future.set_result(self._receipt(outgoing, entries, zxid))
+    def _succeed(self, shipment: Shipment, results: list[Any] | None = None) -> None:
+        """It is stored; without `results`, where exactly is not known."""
+        zxid = None if results is None else results[1 if shipment.frames else 0].mzxid
+        for outgoing in shipment.frames:
+            names = [target.name_for(outgoing.topic) for target in outgoing.targets]
+            paths = [None] * len(names) if results is None else results[outgoing.place : outgoing.place + len(names)]
+            entries = dict(zip(names, paths, strict=True))
+            if outgoing.shared and entries:
+                self._keep_body(outgoing)
+            if self.trail is not None:
+                self.trail.published(outgoing, self._producer.name, entries, zxid)
+            if outgoing.future.set_running_or_notify_cancel():
+                outgoing.future.set_result(self._receipt(outgoing, entries, zxid))
+        shipment.stored.set_result(None)
+
+    def _keep_body(self, outgoing: Outgoing) -> None:
+        queues = tuple(self._tree.queue(*t.queue) for t in outgoing.targets if t.picks is None)
+        self._producer.bodies.add(outgoing.seq, outgoing.size, queues)
+        with self._state:
+            self._state.notify_all()
 
     def _receipt(self, outgoing: Outgoing, entries: dict[str, Any], zxid: int | None = None) -> Receipt:
         return Receipt(
@@ -374,22 +313,22 @@ class Publisher:
             entries=entries,
             skipped=outgoing.skipped,
             zxid=zxid,
-            queues={t.lane: self._tree.queue(t.lane, t.member.topic) for t in outgoing.targets},
+            queues=outgoing.queues(self._tree),
             duplicates=outgoing.duplicates,
         )
 
-    def _remove(self, outgoing: Outgoing) -> bool:
+    def _remove(self, shipment: Shipment) -> bool:
         """False if it has been answered meanwhile."""
         with self._state:
-            if outgoing not in self._outstanding:
+            if shipment not in self._outstanding:
                 return False
-            self._outstanding.remove(outgoing)
+            self._outstanding.remove(shipment)
             self._state.notify_all()
             return True
 
-    def _give_up(self, outgoing: Outgoing, error: BaseException) -> None:
-        if self._remove(outgoing) and outgoing.future.set_running_or_notify_cancel():
-            outgoing.future.set_exception(error)
+    def _give_up(self, shipment: Shipment, error: BaseException) -> None:
+        if self._remove(shipment):
+            shipment.fail(error)
 
     # -- recovery ------------------------------------------------------------------------------------------------
 
@@ -413,13 +352,13 @@ class Publisher:
             except Exception as error:  # noqa: BLE001 - callers must hear of it, whatever it is
                 log.warning("publishing cannot go on: %s", error)
                 failure = error if isinstance(error, ZkmsError) else StoreError(f"{type(error).__name__}: {error}")
-                for outgoing in list(self._outstanding):
-                    self._give_up(outgoing, failure)
+                for shipment in list(self._outstanding):
+                    self._give_up(shipment, failure)
                 with self._state:
                     self._failure = failure
                     self._state.notify_all()
-        for outgoing in list(self._outstanding):
-            self._give_up(outgoing, Closed("the bus was closed before ZooKeeper answered"))
+        for shipment in list(self._outstanding):
+            self._give_up(shipment, Closed("the bus was closed before ZooKeeper answered"))
 
     def _sweep(self) -> None:
         """Whatever happens here is no failure of a publish."""
@@ -444,33 +383,35 @@ class Publisher:
             if self._ready:
                 return
             # Every request is answered or failed in bounded time: the session drops a connection that does not answer.
-            self._state.wait_for(lambda: self._closed or all(o.settled for o in self._outstanding))
+            self._state.wait_for(lambda: self._closed or all(shipment.settled for shipment in self._outstanding))
         stored = self._fence()
         waiting = []
-        for outgoing in list(self._outstanding):
-            if stored is not None and outgoing.last <= stored:
-                self._remove(outgoing)
-                self._succeed(outgoing, {target.lane: None for target in outgoing.targets})
-            elif (final := self._final(outgoing, stored)) is not None:
-                self._give_up(outgoing, final)
+        for shipment in list(self._outstanding):
+            if stored is not None and shipment.last <= stored:
+                self._remove(shipment)
+                self._succeed(shipment)
+            elif (final := self._final(shipment, stored)) is not None:
+                self._give_up(shipment, final)
             else:
-                waiting.append(outgoing)
+                waiting.append(shipment)
         with self._state:
             self._ready = True
             self._state.notify_all()
-        for outgoing in waiting:
-            self._membership.forget(outgoing.topic)
-        for outgoing in waiting:
+        for shipment in waiting:
+            for outgoing in shipment.frames:
+                self._membership.forget(outgoing.topic)
+        for shipment in waiting:
             try:
-                self._launch(outgoing, self._operations(outgoing, self._resolve(outgoing)))
+                snapshots = [self._resolve(outgoing) for outgoing in shipment.frames]
+                self._launch(shipment, self._operations(shipment, snapshots))
             except NoSubscribers as error:
-                if outgoing.drop:
-                    self._remove(outgoing)
-                    self._succeed(outgoing, {})
+                if len(shipment.frames) == 1 and not shipment.also and shipment.frames[0].drop:
+                    self._remove(shipment)
+                    self._succeed(shipment)
                 else:
-                    self._give_up(outgoing, error)
+                    self._give_up(shipment, error)
             except ZkmsError as error:
-                self._give_up(outgoing, _unsent(error) if isinstance(error, ConnectionLost) else error)
+                self._give_up(shipment, _unsent(error) if isinstance(error, ConnectionLost) else error)
 
     def _fence(self) -> int | None:
         while True:
@@ -481,32 +422,42 @@ class Publisher:
                     if self._closed:
                         raise Closed("the bus was closed before ZooKeeper answered") from None
 
-    def _final(self, outgoing: Outgoing, stored: int | None) -> BaseException | None:
-        """The error to give up with, or None if the frame, which is not stored, is to be sent again."""
-        error = outgoing.error
+    def _final(self, shipment: Shipment, stored: int | None) -> BaseException | None:
+        """The error to give up with, or None if the transaction, which is not stored, is to be sent again."""
+        error = shipment.error
         if isinstance(error, ConnectionLost) and error.outcome_unknown and stored is None:
             return error
-        if outgoing.future.cancelled() or time.monotonic() >= outgoing.deadline:
+        if shipment.cancelled or time.monotonic() >= shipment.deadline:
             return ConnectionLost("not stored in time", outcome_unknown=False)
         if isinstance(error, ConnectionLost):
             return None
         if isinstance(error, TransactionFailed):
-            if isinstance(error.operation, Create) and isinstance(error.cause, NodeMissing):
-                if error.operation.path.startswith(f"{self._tree.ids}/"):
-                    self._make_id_shard(error.operation.path)
-                    return None
-                if error.index - 2 >= len(outgoing.targets):
-                    self._producer.bodies.claim()  # the place for bodies was removed by hand
-                    return None
-                lane = outgoing.targets[error.index - 2].lane
-                epochs, missing = self._missing.get(outgoing.topic, ((), frozenset()))
-                known = missing if epochs == outgoing.epochs else frozenset()
-                self._missing[outgoing.topic] = outgoing.epochs, known | {lane}
-                return None
-            if isinstance(error.operation, Create) and isinstance(error.cause, NodeExists):
-                return self._duplicate(outgoing, error)
-            return None if isinstance(error.cause, (BadVersion, NodeMissing)) else error.cause
+            return self._final_refusal(shipment, error)
         return error
+
+    def _final_refusal(self, shipment: Shipment, error: TransactionFailed) -> BaseException | None:
+        if any(error.operation is each for each in shipment.also):
+            return error
+        if isinstance(error.operation, Create):
+            outgoing = next((f for f in reversed(shipment.frames) if f.place - 2 <= error.index), None)
+            if isinstance(error.cause, NodeExists) and outgoing is not None:
+                return self._duplicate(outgoing, error)
+            if isinstance(error.cause, NodeMissing) and outgoing is not None:
+                self._find_missing(outgoing, error)
+                return None
+        return None if isinstance(error.cause, (BadVersion, NodeMissing)) else error.cause
+
+    def _find_missing(self, outgoing: Outgoing, error: TransactionFailed) -> None:
+        """What its entry, body or id was to be created in is not there."""
+        place = error.index - outgoing.place
+        if error.operation.path.startswith(f"{self._tree.ids}/"):
+            self._make_id_shard(error.operation.path)
+        elif place >= len(outgoing.targets):
+            self._producer.bodies.claim()  # the place for bodies was removed by hand
+        else:
+            known, missing = self._missing.get(outgoing.topic, ((), frozenset()))
+            others = missing if known == outgoing.epochs else frozenset()
+            self._missing[outgoing.topic] = outgoing.epochs, others | {outgoing.targets[place].queue}
 
     def _duplicate(self, outgoing: Outgoing, error: TransactionFailed) -> BaseException | None:
         """One of its messages has an id that was stored before: the rest goes without it."""
@@ -550,28 +501,6 @@ class Publisher:
             self._producer.release()
         except Exception as error:  # noqa: BLE001 - whatever it is, the bus has to close
             log.warning("what is left of the producer is left to the cleaner: %r", error)
-
-
-def _epochs(snapshot: Members) -> Epochs:
-    return snapshot.epoch, *(epoch for _, epoch in snapshot.patterns)
-
-
-def _entry(
-    outgoing: Outgoing, picks: tuple[int, ...] | None, raw: bytes, body: tuple[str, int] | None
-) -> tuple[str, bytes]:
-    """The name of a queue entry but for its sequence, and its data."""
-    messages = outgoing.packed if picks is None else [outgoing.packed[place] for place in picks]
-    last = max(message.expires or math.inf for message in messages)
-    carried = raw if len(raw) <= CARRIED_BYTES and not body else None
-    name = entry_prefix(
-        len(messages),
-        len(raw),
-        body=body,
-        carried=carried,
-        priority=outgoing.packed[0].priority,
-        expires=0 if math.isinf(last) else math.ceil(last),
-    )
-    return name, b"" if body or carried else raw
 
 
 def _unsent(error: ConnectionLost) -> ConnectionLost:

@@ -28,6 +28,15 @@ class Target(NamedTuple):
     picks: tuple[int, ...] | None = None
     """The places of the messages that it gets; None for all of them."""
 
+    @property
+    def queue(self) -> tuple[str, str]:
+        """The lane, and the topic or pattern whose queue it is."""
+        return self.lane, self.member.topic
+
+    def name_for(self, topic: str) -> str:
+        """As receipts call it: a named subscription may have the topic, and a pattern that stands for it."""
+        return self.lane if self.member.topic == topic else f"{self.lane} ({self.member.topic})"
+
 
 def partition_of(key: str, partitions: int) -> int:
     """The partition of all messages with this key."""

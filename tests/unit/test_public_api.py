@@ -17,7 +17,8 @@ import zkms
 
 PUBLIC = {
     *("connect", "Bus", "Subscription", "Message", "Receipt", "Gap", "Codec", "Sasl", "Tls", "__version__"),
-    *("TopicPublisher", "Sent"),
+    *("TopicPublisher", "Sent", "Consumer"),
+    *("DuplicateMessage", "GroupMismatch", "LostOwnership", "QueueFull", "SubscriptionInUse"),
     *("Cache", "TopicInfo", "SubscriptionInfo", "QueueInfo", "ClientInfo"),
     *("ZkmsError", "InvalidArgument", "InvalidTopic", "InvalidMessage", "MessageTooLarge", "NoSubscribers"),
     *("AlreadySubscribed", "NotSubscribed", "AlreadyAcked", "CannotDecode", "Timeout", "Closed", "UsedAfterFork"),

@@ -271,9 +271,9 @@ class Bus:
         Raises as the threaded one does. When cancelled, it may have been stored or not; before it is sent, it is not.
         """
         self._check_open()
-        packed = self._bus._pack(topic, data, key, headers, id, codec, priority=priority, ttl=ttl)
+        packed = self._bus.packed(topic, data, key, headers, id, codec, priority=priority, ttl=ttl)
         deadline = time.monotonic() + self._bus._allowed(timeout)
-        self._bus._options(topic, to_self, if_nobody)
+        self._bus.options(topic, to_self, if_nobody)
         await self._subscribed(topic)
         receipt = await self._outbox.send(Kind(topic, to_self, if_nobody, packed.codec, priority), packed, deadline)
         if id is not None and receipt.duplicate_of is not None:
@@ -306,7 +306,7 @@ class Bus:
         As the threaded one; `messages` may also be an asynchronous iterable. When cancelled, no more are sent.
         """
         self._check_open()
-        self._bus._options(check_target(topic), to_self, if_nobody)
+        self._bus.options(check_target(topic), to_self, if_nobody)
         codec = check_codec(codec) or self._bus.config.codec
         bulk = Bulk(self._bus, self._calls, topic, to_self, if_nobody, timeout)
         await self._subscribed(topic)
