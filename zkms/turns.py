@@ -1,8 +1,11 @@
 """Large frames of one process are handled one after the other.
 
 Dozens of subscriptions in one process would otherwise fight for Python's lock over every frame that arrives for all of
-them: each waiting thread wakes two hundred times a second, and each has its own megabyte of messages in the cache. It
-is a courtesy, not a right: a handler that blocks holds up the others for `PATIENCE` seconds a frame at the most.
+them: each waiting thread wakes two hundred times a second, and each has its own megabyte of messages in the cache.
+
+It is a courtesy, not a right. A turn ends when its frame is done with, or else after `PATIENCE` seconds: then its
+handler waits for something, and the next frame's turn begins beside it. Such a handler goes without turns for a while,
+so that many of them wait at the same time and not one after the other.
 """
 
 from __future__ import annotations
@@ -12,18 +15,22 @@ import threading
 
 LARGE = 256
 """Messages that make a frame large."""
-PATIENCE = 0.02
-"""Seconds that one waits for its turn."""
+PATIENCE = 0.1
+"""Seconds that a turn lasts at the most."""
+WITHOUT = 50
+"""Frames that a handler which overran its turn handles without one."""
 
 
 class _Process:
     """What the subscriptions of a process share."""
 
-    lock = threading.Lock()
+    door = threading.Lock()
+    """Of those who wait for a turn one has a time-out; the others sleep here until it is theirs."""
+    turn = threading.Lock()
 
 
 def _forked() -> None:
-    _Process.lock = threading.Lock()  # somebody may have had it when the process was forked
+    _Process.door, _Process.turn = threading.Lock(), threading.Lock()  # somebody may have had them
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -34,15 +41,25 @@ class Turn:
 
     def __init__(self) -> None:
         self._held: threading.Lock | None = None
+        self._without = 0
 
     def begin(self, messages: int) -> None:
         """Before a frame is decoded: wait for the others, if it is large."""
-        if messages >= LARGE:
-            lock = _Process.lock
-            self._held = lock if lock.acquire(timeout=PATIENCE) else None
+        if messages < LARGE:
+            return
+        if self._without:
+            self._without -= 1
+            return
+        with _Process.door:
+            if not _Process.turn.acquire(timeout=PATIENCE):
+                _Process.turn = threading.Lock()
+                _Process.turn.acquire()
+            self._held = _Process.turn
 
     def end(self) -> None:
         """When its messages are done with."""
-        if self._held is not None:
-            self._held.release()
-            self._held = None
+        held, self._held = self._held, None
+        if held is not None:
+            held.release()
+            if held is not _Process.turn:
+                self._without = WITHOUT

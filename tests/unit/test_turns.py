@@ -42,13 +42,61 @@ def test_small_frames_do_not_wait() -> None:
     first.end()
 
 
-def test_a_handler_that_blocks_holds_nobody_up() -> None:
-    """The others wait for a moment, and go on without their turn."""
+def test_a_handler_that_blocks_holds_up_the_others_once_and_not_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its turn is over after a while; the next ones follow each other at once, though it still blocks."""
+    monkeypatch.setattr("zkms.turns.PATIENCE", 0.5)
+    blocked, others = Turn(), [Turn() for _ in range(20)]
+    blocked.begin(LARGE)
+    began = time.monotonic()
+    for other in others:
+        other.begin(LARGE)
+        assert other._held is not None
+        other.end()
+    assert time.monotonic() - began < 0.5 * len(others) / 2
+    blocked.end()
+
+
+def test_a_handler_that_blocks_goes_without_turns_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or many that wait for something would do so one after the other."""
+    monkeypatch.setattr("zkms.turns.PATIENCE", 0.01)
+    monkeypatch.setattr("zkms.turns.WITHOUT", 3)
     blocked, other = Turn(), Turn()
     blocked.begin(LARGE)
     other.begin(LARGE)
-    other.end()
     blocked.end()
-    other.begin(LARGE)
-    assert other._held is not None
+    held = []
+    for _ in range(4):
+        blocked.begin(LARGE)
+        held.append(blocked._held is not None)
+        blocked.end()
+    assert held == [False, False, False, True]
     other.end()
+
+
+def test_turns_are_waited_for_however_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patience is with the turn that lasts, not with the many before one's own: at no time are there two."""
+    monkeypatch.setattr("zkms.turns.PATIENCE", 0.25)
+    # A machine that stalls for so long ends a turn rightly; it does not do so every time.
+    assert 1 in (_most_at_once(threads=60, seconds=0.01) for _ in range(5))
+
+
+def _most_at_once(threads: int, seconds: float) -> int:
+    busy: list[Turn] = []
+    most: list[int] = []
+
+    def work() -> None:
+        turn = Turn()
+        turn.begin(LARGE)
+        busy.append(turn)
+        most.append(len(busy))
+        time.sleep(seconds)
+        busy.remove(turn)
+        turn.end()
+
+    working = [threading.Thread(target=work) for _ in range(threads)]
+    for thread in working:
+        thread.start()
+    for thread in working:
+        thread.join()
+    assert len(most) == threads
+    return max(most)
