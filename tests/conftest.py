@@ -6,7 +6,10 @@ import time
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("zkms", deadline=None)  # a busy machine is no counterexample
+settings.load_profile("zkms")
 pytest_plugins = ["pytester"]
 
 

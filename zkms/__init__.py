@@ -57,6 +57,7 @@ from zkms.message import Message
 from zkms.receipt import Receipt
 from zkms.stream import Sent, TopicPublisher
 from zkms.subscription import Subscription
+from zkms.transaction import Transaction
 from zkms.version import __version__
 
 if _TYPE_CHECKING:
@@ -106,6 +107,7 @@ __all__ = [
     "Tls",
     "TopicInfo",
     "TopicPublisher",
+    "Transaction",
     "TransactionFailed",
     "Unauthorised",
     "Unsupported",

@@ -17,7 +17,7 @@ import zkms
 
 PUBLIC = {
     *("connect", "Bus", "Subscription", "Message", "Receipt", "Gap", "Codec", "Sasl", "Tls", "__version__"),
-    *("TopicPublisher", "Sent", "Consumer"),
+    *("TopicPublisher", "Sent", "Consumer", "Transaction"),
     *("DuplicateMessage", "GroupMismatch", "LostOwnership", "QueueFull", "SubscriptionInUse"),
     *("Cache", "TopicInfo", "SubscriptionInfo", "QueueInfo", "ClientInfo"),
     *("ZkmsError", "InvalidArgument", "InvalidTopic", "InvalidMessage", "MessageTooLarge", "NoSubscribers"),
