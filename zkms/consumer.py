@@ -215,6 +215,17 @@ class Consumer:
             ),
             fresh=False,
         )
+        lane.inherited = lambda: reader.inherited
+        if self._bus.trail is not None:
+            self._bus.trail.note(
+                "subscribed",
+                sub=self.id,
+                topic=self.topic,
+                kind=self.kind,
+                partition=number,
+                epoch=hold.epoch,
+                zxid=claimed.zxid,
+            )
         with self._lock:
             self._lanes[number], self._readers[number] = lane, reader
         self._bus.session.post(reader.start)
@@ -439,9 +450,14 @@ class Consumer:
             self._tell_error(problem.error, None)
 
     def happened(self, event: str, lane: Lane, entry: Held, index: int, reason: str) -> None:
-        """A message was acked, nacked, expired or dead."""
+        """A message was given out again, nacked, expired or dead."""
         if self._bus.trail is not None:
-            self._bus.trail.held(event, self, lane, entry, index, reason)
+            self._bus.trail.held(event, self, lane, entry, 1 << index, reason=reason or None)
+
+    def ranged(self, event: str, lane: Lane, entry: Held, places: int, zxid: int | None) -> None:
+        """Messages of an entry, a bit for each, were given out or acked."""
+        if self._bus.trail is not None:
+            self._bus.trail.held(event, self, lane, entry, places, zxid=zxid)
 
     def _set_aside(self, fetched: Fetched, error: Exception) -> None:
         try:

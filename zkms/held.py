@@ -22,7 +22,9 @@ class Held:
     """Guarded by its lane's lock."""
 
     __slots__ = (
+        "_known",
         "_letters",
+        "_sent",
         "count",
         "done",
         "extras",
@@ -31,6 +33,7 @@ class Held:
         "lane",
         "latest",
         "numbers",
+        "otherwise",
         "path",
         "plain",
         "priority",
@@ -39,6 +42,7 @@ class Held:
         "reserved",
         "seq",
         "sequence",
+        "size",
         "topic",
         "touched",
         "tries",
@@ -56,6 +60,7 @@ class Held:
         self.numbers = frame.numbers
         self.path = fetched.path
         self.sequence = fetched.entry.sequence
+        self.size = len(fetched.raw)
         self.priority = fetched.entry.priority
         self.done = 0 if part is None else _mask(part) & ((1 << self.count) - 1)
         """A bit for each message that is done with."""
@@ -73,6 +78,10 @@ class Held:
         self.plain = part is None and not expires
         """Whether nothing has to be looked at before a message is given out."""
         self._letters: list[tuple[int, Operation]] = []
+        self.otherwise = 0
+        """Bits of those that are done with without an ack: expired, or dead."""
+        self._sent = self._known = self.done
+        """What was said last to be done with, and what is known to be stored of it."""
 
     # -- for the ledger ------------------------------------------------------------------------------------------
 
@@ -83,7 +92,7 @@ class Held:
 
     def snapshot(self) -> tuple[Part | None, list[Operation]]:
         """What the ledger has to know of it, None if all is done with; and dead letters to be created, once."""
-        done = self.done
+        done = self._sent = self.done
         letters = [operation for index, operation in self._letters if done >> index & 1]
         self._letters = [(index, operation) for index, operation in self._letters if not done >> index & 1]
         if done == (1 << self.count) - 1:
@@ -92,6 +101,12 @@ class Held:
         more = done >> first
         tries = {index: tried for index, tried in list(self.tries.items()) if not done >> index & 1}
         return Part(first, f"{more:x}" if more else "", tries), letters
+
+    def committed(self, zxid: int | None) -> None:
+        """What the last snapshot said is stored."""
+        new, self._known = self._sent & ~self._known & ~self.otherwise, self._sent
+        if new:
+            self.lane.stored(self, new, zxid)
 
     def add_letter(self, index: int, operation: Operation) -> None:
         """A dead letter that is created when the message is done with."""

@@ -58,13 +58,18 @@ class Progress(Protocol):
         """What is done with, None if all is; and dead letters to be created along with it, once."""
         ...
 
+    def committed(self, zxid: int | None) -> None:
+        """What the last snapshot said is stored, by this transaction if that is known."""
+        ...
+
 
 class Claim(NamedTuple):
-    """A ledger that is ours, and whether its last owner had given it back."""
+    """A ledger that is ours, whether its last owner had given it back, and the transaction that made it ours."""
 
     ledger: Ledger
     version: int
     clean: bool
+    zxid: int
 
 
 def claim(session: Session, path: str, me: str, may_take: Callable[[str], bool], deadline: float) -> Claim | str:
@@ -80,13 +85,13 @@ def claim(session: Session, path: str, me: str, may_take: Callable[[str], bool],
         except msgspec.MsgspecError as error:
             raise StoreError(f"overwritten by another program: {error}", path=path) from error
         if found.claim == token:
-            return Claim(found, stat.version, clean)  # an attempt whose answer was lost
+            return Claim(found, stat.version, clean, stat.mzxid)  # an attempt whose answer was lost
         if found.owner and not may_take(found.owner):
             return found.owner
         clean = not found.owner
         mine = Ledger(me, token, found.epoch + 1, found.parts)
         try:
-            session.multi([SetData(path, encode(mine), stat.version)], deadline=deadline)
+            written = session.multi([SetData(path, encode(mine), stat.version)], deadline=deadline)
         except TransactionFailed as error:
             if not failed_with(error, BadVersion):
                 raise error.cause from error
@@ -96,7 +101,7 @@ def claim(session: Session, path: str, me: str, may_take: Callable[[str], bool],
             if time.monotonic() >= deadline:
                 raise
         else:
-            return Claim(mine, stat.version + 1, clean)
+            return Claim(mine, stat.version + 1, clean, written[0].mzxid)
 
 
 class _Commit:
@@ -109,7 +114,6 @@ class _Commit:
         self.operations: list[Operation] = []
         self.unsure = False
         """Whether it may have been carried out before."""
-        self.done: Callable[[BaseException | None], None] | None = None
 
 
 class Hold:
@@ -186,13 +190,13 @@ class Hold:
         return commit
 
     def _send(self, commit: _Commit) -> None:
-        self._session.call_multi(commit.operations, lambda _results, error: self._answered(commit, error))
+        self._session.call_multi(commit.operations, lambda results, error: self._answered(commit, results, error))
 
     # -- answers, on the connection's thread ---------------------------------------------------------------------
 
-    def _answered(self, commit: _Commit, error: ZkmsError | None) -> None:
+    def _answered(self, commit: _Commit, results: Any, error: ZkmsError | None) -> None:
         if error is None:
-            self._succeed(commit)
+            self._succeed(commit, results[0].mzxid)
         elif isinstance(error, ConnectionLost):
             commit.unsure = commit.unsure or error.outcome_unknown
             if self._session.state is State.CONNECTED:  # overloaded, or a connection that is new already
@@ -224,7 +228,7 @@ class Hold:
             try:
                 found = decode(value[0], Ledger)
                 if found.claim == self._ledger.claim and value[1].version == commit.version + 1 and commit.unsure:
-                    self._succeed(commit)
+                    self._succeed(commit, None)
                     return
                 owner = f"client {found.owner!r}" if found.owner else "nobody, for now"
             except msgspec.MsgspecError:
@@ -293,7 +297,9 @@ class Hold:
         else:
             self.flush()
 
-    def _succeed(self, commit: _Commit) -> None:
+    def _succeed(self, commit: _Commit, zxid: int | None) -> None:
+        for entry, _ in commit.entries:
+            entry.committed(zxid)
         with self._idle:
             self.parts = dict(commit.ledger.parts)
             self._version = commit.version + 1
@@ -302,8 +308,6 @@ class Hold:
         for _, futures in commit.entries:
             for future in futures:
                 future.set_result(None)
-        if commit.done is not None:
-            commit.done(None)
         self.flush()
 
     def _fail(self, commit: _Commit, error: BaseException) -> None:
@@ -313,8 +317,6 @@ class Hold:
         for _, futures in commit.entries:
             for future in futures:
                 future.set_exception(error)
-        if commit.done is not None:
-            commit.done(error)
 
     def _lose(self, reason: str) -> None:
         with self._idle:
@@ -399,6 +401,7 @@ class Hold:
                 self.parts = dict(committed.parts)
                 self._version += 1
                 for entry in entries:  # one that is gone cannot be deleted again
+                    entry.committed(None)
                     if entry.complete:
                         done += self._dirty.pop(entry.sequence, (entry, []))[1]
             self._idle.notify_all()

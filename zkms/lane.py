@@ -64,7 +64,11 @@ class Notes(Protocol):
         ...
 
     def happened(self, event: str, lane: Lane, entry: Held, index: int, reason: str) -> None:
-        """A message was acked, nacked, expired or dead."""
+        """A message was given out again, nacked, expired or dead."""
+        ...
+
+    def ranged(self, event: str, lane: Lane, entry: Held, places: int, zxid: int | None) -> None:
+        """Messages of an entry, a bit for each, were given out or acked."""
         ...
 
 
@@ -118,6 +122,8 @@ class Lane:
         self.out = 0
         """Messages given out and not done with."""
         self.handled = 0
+        self.inherited: Callable[[], int] = lambda: 0
+        """Entries below this number were there when we took over: they may have been given out before."""
         self.leaving = False
         """Whether it is to be given back as soon as nothing is in hand."""
         self._subscription = subscription
@@ -208,6 +214,9 @@ class Lane:
             return
         if items is not None:
             self._stack.append((entry, items))
+            again = self.hold.epoch > 1 and entry.sequence < self.inherited()
+            places = ((1 << entry.count) - 1) & ~entry.done
+            self._note.ranged("redelivered" if again else "delivered", self, entry, places, None)
 
     def _unpack(self, fetched: Fetched) -> tuple[Held, Iterator[Message | Undecodable] | None]:
         if fetched.entry.foreign:
@@ -233,6 +242,7 @@ class Lane:
             return False
         if entry.is_expired(index):
             self._note.happened("expired", self, entry, index, "")
+            entry.otherwise |= 1 << index
             entry.finish((index,))
             self.hold.mark(entry)
             return False
@@ -298,6 +308,7 @@ class Lane:
             return False
         if entry.is_expired(index):
             self._note.happened("expired", self, entry, index, "")
+            entry.otherwise |= 1 << index
             entry.finish((index,))
             self.hold.mark(entry)
             return False
@@ -327,6 +338,8 @@ class Lane:
         if tried is not None:
             again = Message(message.data, entry, index)
             entry.latest[index] = again
+            if index in entry.given:
+                self._note.happened("redelivered", self, entry, index, "")
             entry.given[index] = tried.attempts + (0 if entry.is_ahead(index) else 1)
             message = again
         self.out += 1
@@ -371,7 +384,6 @@ class Lane:
         entry.finish((message.index,))
         self.out -= 1
         self.handled += 1
-        self._note.happened("acked", self, entry, message.index, "")
         if self._scopes:
             self._advance(message)
 
@@ -391,6 +403,10 @@ class Lane:
                     self.settle(message.entry, message)
                 else:
                     message.entry.done &= ~(1 << message.index)
+
+    def stored(self, entry: Held, places: int, zxid: int | None) -> None:
+        """Acks are stored."""
+        self._note.ranged("acked", self, entry, places, zxid)
 
     def done(self, message: Message) -> None:
         """Done with; stored soon. For handlers and loops, whose ack nobody waits for."""
@@ -460,6 +476,7 @@ class Lane:
         """Done with, and a dead letter."""
         frame = self._alone(entry, index)
         letter = encode(DeadLetter(frame, reason, time.time(), entry.attempts(index), error[:LONGEST_ERROR]))
+        entry.otherwise |= 1 << index
         entry.add_letter(index, Create(self._letter(len(letter)), letter, sequence=True))
         entry.finish((index,))
         self._note.happened("dead", self, entry, index, reason)

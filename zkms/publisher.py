@@ -291,7 +291,7 @@ class Publisher:
             if outgoing.shared and entries:
                 self._keep_body(outgoing)
             if self.trail is not None:
-                self.trail.published(outgoing, self._producer.name, entries, zxid)
+                self.trail.published(outgoing, self._producer.name, zxid)
             if outgoing.future.set_running_or_notify_cancel():
                 outgoing.future.set_result(self._receipt(outgoing, entries, zxid))
         shipment.stored.set_result(None)

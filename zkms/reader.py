@@ -65,6 +65,8 @@ class Reader:
         self._worn = worn
         self._created = 0
         """How many entries we know to have been created, ever."""
+        self.inherited = 0
+        """Entries that were there before we began to read."""
         self._fresh = fresh
         """Whether nobody has read the queue before us, so that nothing of it can be missing."""
         self._made = 0
@@ -212,7 +214,7 @@ class Reader:
             self._try_later()
             return
         if self._made == 0 and not self._fresh:
-            self._created = created - len(names)
+            self._created, self.inherited = created - len(names), created
         self._made = stat.czxid
         new = sorted(parse_entry(name) for name in set(names) - self._known)
         missing = created - self._created - len(new)

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,6 +26,8 @@ from zkms.tree import Entry
 if TYPE_CHECKING:
     from zkms.held import Held
     from zkms.lane import Lane
+    from zkms.outgoing import Outgoing
+    from zkms.routing import Target
 
 log = logging.getLogger("zkms.trail")
 CHUNK = 1000
@@ -33,16 +35,6 @@ CHUNK = 1000
 PER_LINE = 16
 """So many keys weigh as much as a line."""
 COMPLAIN = 60.0
-
-
-class Published(Protocol):
-    """What the recorder wants to know of a frame: its topic, first number, messages, bytes, and when it was sent."""
-
-    topic: str
-    seq: int
-    packed: list[Packed]
-    size: int
-    at: float
 
 
 class Reader(Protocol):
@@ -83,10 +75,34 @@ class Recorder:
 
     # -- what happens --------------------------------------------------------------------------------------------
 
-    def published(self, frame: Published, producer: str, subs: Collection[str], zxid: int | None) -> None:
-        """A frame is stored, for all of `subs`."""
-        packed = frame.packed
+    def published(self, frame: Outgoing, producer: str, zxid: int | None) -> None:
+        """A frame is stored for its targets. Where not all get all of it, there is an event for each part of it."""
+        names = sorted({target.member.subscription for target in frame.targets})
+        parted = any(t.picks is not None and not _is_whole_group(t) for t in frame.targets)
+        if not parted and not frame.duplicates:
+            self._published(frame, producer, zxid, frame.packed, None, names)
+            return
+        shares: dict[tuple[str, ...], list[int]] = {}
+        for place in range(len(frame.packed)):
+            if place not in frame.duplicates:
+                getters = {t.member.subscription for t in frame.targets if t.picks is None or place in t.picks}
+                shares.setdefault(tuple(sorted(getters)), []).append(place)
+        for subs, places in shares.items():
+            self._published(frame, producer, zxid, [frame.packed[place] for place in places], places, list(subs))
+
+    def _published(
+        self,
+        frame: Outgoing,
+        producer: str,
+        zxid: int | None,
+        packed: Sequence[Packed],
+        places: list[int] | None,
+        subs: list[str],
+    ) -> None:
         keys, ids = _marks(packed)
+        first = 0 if places is None else places[0]
+        whole = places is None or places[-1] - first == len(places) - 1
+        expires = max(message.expires for message in packed) if all(message.expires for message in packed) else None
         self.record(
             Event(
                 event="published",
@@ -94,14 +110,16 @@ class Recorder:
                 m=time.monotonic(),
                 topic=frame.topic,
                 producer=producer,
-                seq=frame.seq,
+                seq=frame.seq + first,
                 n=len(packed),
-                subs=list(subs),
+                places=None if whole or places is None else [place - first for place in places],
+                subs=subs,
                 at=frame.at,
                 size=frame.size,
                 keys=keys,
                 ids=ids,
                 zxid=zxid,
+                expires=expires,
             ),
             1 + (len(packed) // PER_LINE if keys or ids else 0) + len(subs) // PER_LINE,
         )
@@ -143,8 +161,25 @@ class Recorder:
         seq = entry.seq + (index if entry.numbers is None else entry.numbers[index])
         self.note("expired", sub=sub, topic=entry.topic, kind="live", producer=entry.producer, seq=seq, n=1)
 
-    def held(self, event: str, reader: Reader, lane: Lane, entry: Held, index: int, reason: str) -> None:
-        """What became of a message of a durable subscription or a group."""
+    def held(
+        self,
+        event: str,
+        reader: Reader,
+        lane: Lane,
+        entry: Held,
+        bits: int,
+        *,
+        zxid: int | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """What became of messages of a durable subscription or a group, a bit for each."""
+        indexes = [index for index in range(entry.count) if bits >> index & 1]
+        if not indexes:
+            return
+        numbers = indexes if entry.numbers is None else [entry.numbers[index] for index in indexes]
+        places = [number - numbers[0] for number in numbers]
+        single = len(indexes) == 1
+        given = event in ("delivered", "redelivered")
         self.note(
             event,
             sub=reader.id,
@@ -153,10 +188,15 @@ class Recorder:
             partition=lane.partition,
             epoch=lane.hold.epoch,
             producer=entry.producer,
-            seq=entry.seq + (index if entry.numbers is None else entry.numbers[index]),
-            n=1,
-            attempt=entry.attempts(index),
-            reason=reason or None,
+            seq=entry.seq + numbers[0],
+            n=len(numbers),
+            places=None if places[-1] == len(places) - 1 else places,
+            at=entry.published_at if given else None,
+            size=entry.size if given else None,
+            attempt=entry.attempts(indexes[0]) if single and event != "acked" else None,
+            expires=entry.expires(indexes[0]) if event == "expired" else None,
+            zxid=zxid,
+            reason=reason,
         )
 
     def set_aside(self, sub: str, topic: str, entry: Entry, reason: str, kind: str = "live") -> None:
@@ -263,6 +303,11 @@ def recording(trail: Trail | None, node: str) -> Iterator[Recorder | None]:
     finally:
         if recorder is not None:
             recorder.close()
+
+
+def _is_whole_group(target: Target) -> bool:
+    """Whether what one partition does not get another one gets."""
+    return target.member.registration.kind == "group" and target.member.registration.where is None
 
 
 def _marks(packed: Sequence[Packed]) -> tuple[list[int] | None, list[str | None] | None]:
