@@ -17,7 +17,7 @@ from zkms.membership import Members
 from zkms.operations import MAX_TRANSACTION, Check, Create, Operation, transaction_size
 from zkms.receipt import Receipt
 from zkms.routing import Target
-from zkms.tree import IdRecord, Tree, encode, entry_prefix
+from zkms.tree import IdRecord, Tree, encode, entry_prefix, id_hash
 
 CARRIED_BYTES = 384
 """Bytes of a frame that its entries' names carry: their readers get it with the event, and need not ask for it."""
@@ -97,6 +97,9 @@ class Outgoing:
             Create(tree.id(self.topic, given), encode(IdRecord(producer, self.seq + place)))
             for place, given in self.ids.items()
         ]
+        if self.ids:
+            hashes = " ".join(id_hash(given) for given in self.ids.values())
+            operations.append(Create(tree.id_log(self.topic, self.at), hashes.encode(), sequence=True))
         operations.append(Check(tree.subscribers, snapshot.roll))
         operations += [Check(tree.topic(pattern), epoch) for pattern, epoch in snapshot.patterns]
         excess = transaction_size(operations) + OWN_BYTES - MAX_TRANSACTION

@@ -46,7 +46,7 @@ from zkms.receipt import Receipt
 from zkms.routing import route
 from zkms.session import Session, failed_with
 from zkms.trail.recorder import Recorder
-from zkms.tree import IdRecord, Tree, decode
+from zkms.tree import ID_LOG, IdRecord, Tree, decode
 
 log = logging.getLogger("zkms.publisher")
 IDLE_SWEEP = 1.0
@@ -476,8 +476,11 @@ class Publisher:
         return None
 
     def _make_id_shard(self, path: str) -> None:
-        shard = path.rpartition("/")[0]
-        for parent in (shard.rpartition("/")[0], shard):
+        topic, *shard = path.removeprefix(f"{self._tree.ids}/").split("/")[:2]
+        parents = [f"{self._tree.ids}/{topic}"]
+        if shard and not shard[0].startswith(ID_LOG):
+            parents.append(f"{parents[0]}/{shard[0]}")
+        for parent in parents:
             try:
                 self._session.multi([Create(parent)])
             except TransactionFailed as error:

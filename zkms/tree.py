@@ -14,6 +14,7 @@
       bodies/PRODUCER/NUMBER            a frame that was too big for a copy in every queue
       delayed/BUCKET/ENTRY              a frame that is not due yet
       ids/TOPIC/SHARD/HASH              a message id that must not be stored again for a while
+      ids/TOPIC/w.SECONDS.SEQUENCE      the hashes of a frame's ids: by these they are forgotten
       dead/SUBSCRIPTION/TOPIC/ENTRY     dead letters, and what was found in a queue and is not ours, byte by byte
       producers/ID                      `ProducerState`: last sequence number, for exactly-once publish
       cleaner/CANDIDATE                 ephemeral sequential: who stands for election; the lowest leads
@@ -44,11 +45,13 @@ MOST_BYTES = 192 * 1024 * 1024
 """Bytes that may wait in one queue, and the most that a subscription can ask for: less than a producer may keep in
 bodies, so that one slow queue stops nobody."""
 FULL_MARK = "!"
+ID_LOG = "w."
 LANE_MARK = "#"
 MAX_PRIORITY = 9
 _ENTRY = re.compile(r"([fg])\.(\d{1,9})\.(\d{1,9})\.(\d{10})", re.ASCII)
 _CARRIER = re.compile(r"m\.(\d{1,9})\.(\d{1,9})\.([A-Za-z0-9_-]{1,1000})\.(\d{10})", re.ASCII)
 _TERMS = re.compile(r"(?:p([1-9])\.)?(?:x(\d{1,12})\.)?", re.ASCII)
+_HASH = re.compile(r"[0-9a-f]{32}")
 _POINTER = re.compile(r"b\.(\d{1,9})\.(\d{1,9})\.(\d{1,18})\.(.+)\.(\d{10})", re.ASCII)
 
 
@@ -173,8 +176,12 @@ class Tree(msgspec.Struct, frozen=True):
 
     def id(self, topic: str, id: str) -> str:
         """What remembers a message id."""
-        digest = blake2b(id.encode(), digest_size=16).hexdigest()
+        digest = id_hash(id)
         return f"{self.ids}/{topic}/{digest[:2]}/{digest[2:]}"
+
+    def id_log(self, topic: str, at: float) -> str:
+        """Where to create the log of a frame's ids, by which they are forgotten; ZooKeeper appends the sequence."""
+        return f"{self.ids}/{topic}/{ID_LOG}{int(at)}."
 
     def letter(self, subscription: str, topic: str, size: int) -> str:
         """Where to create a dead letter; ZooKeeper appends the sequence."""
@@ -183,6 +190,23 @@ class Tree(msgspec.Struct, frozen=True):
     def producer(self, producer: str) -> str:
         """A producer's last sequence number."""
         return f"{self.producers}/{producer}"
+
+
+def id_hash(id: str) -> str:
+    """What a message id is remembered as."""
+    return blake2b(id.encode(), digest_size=16).hexdigest()
+
+
+def id_log_time(name: str) -> int:
+    """When a log of ids was made, in seconds since the epoch; -1 if that is none."""
+    seconds = name.removeprefix(ID_LOG).partition(".")[0]
+    return int(seconds) if name.startswith(ID_LOG) and seconds.isascii() and seconds.isdigit() else -1
+
+
+def hashes_in(topic_path: str, data: bytes) -> list[str]:
+    """The paths of the ids that a log names."""
+    names = data.decode("ascii", "replace").split()
+    return [f"{topic_path}/{name[:2]}/{name[2:]}" for name in names if _HASH.fullmatch(name)]
 
 
 def lanes_of(subscription: str, registration: Registration) -> list[str]:

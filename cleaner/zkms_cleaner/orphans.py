@@ -18,7 +18,7 @@ import msgspec
 from zkms.bodies import all_queues, names_in
 from zkms.discovery import Discovery
 from zkms.errors import ConnectionLost, NodeMissing, StoreError
-from zkms.session import Session
+from zkms.session import Session, Stat
 from zkms.tree import FULL_MARK, ProducerState, QueueState, Tree, decode, subscription_of
 
 log = logging.getLogger("zkms.cleaner")
@@ -68,6 +68,8 @@ class Orphans:
         self._tree = tree
         self._discovery = Discovery(session, tree)
         self._producer_idle = producer_idle
+        self.topics: dict[str, Stat] = {}
+        """As they were listed last."""
         self._wall_clock = wall_clock
 
     def find(self) -> list[Finding]:
@@ -84,6 +86,7 @@ class Orphans:
         unreadable: set[str] = set()
         listed = self._ask(names, lambda name: session.children_async(tree.topic(name)), unreadable)
         topics = {name: set(children) for name, (children, _) in listed.items()}
+        self.topics = {name: stat for name, (_, stat) in listed.items()}
         clients = set(self._names(tree.clients))
         orphaned = [
             (owner, topic)

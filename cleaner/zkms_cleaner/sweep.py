@@ -25,11 +25,17 @@ from zkms.session import Session
 from zkms.trail.recorder import Recorder
 from zkms.tree import QueueState, Tree, decode, encode, parse_entry, subscription_of
 from zkms_cleaner.election import Lead
+from zkms_cleaner.leftovers import Leftovers
 from zkms_cleaner.orphans import PRODUCER_IDLE, PURGED, Finding, Orphans
 
 log = logging.getLogger("zkms.cleaner")
 SMALL = 200
 """Entries of a queue that is removed in one transaction, many such queues at a time."""
+
+
+ORPHANS = ("queue", "empty", "flag", "body")
+"""Kinds of findings that may come back to life, and therefore have a grace."""
+REMOVED_HERE = ("empty", "flag", "body", "producer")
 
 
 class Cut(Exception):
@@ -56,6 +62,7 @@ class Sweeper:
         *,
         grace: float,
         producer_idle: float = PRODUCER_IDLE,
+        unused_after: float | None = None,
         trail: Recorder | None = None,
         stopped: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
@@ -69,6 +76,7 @@ class Sweeper:
         self._clock = clock
         self._discovery = Discovery(session, tree)
         self._orphans = Orphans(session, tree, producer_idle=producer_idle, wall_clock=wall_clock)
+        self._leftovers = Leftovers(session, tree, unused_after=unused_after, wall_clock=wall_clock)
         self._seen: dict[tuple[str, int], float] = {}
         self._lead = ""
         self._failed = 0
@@ -76,11 +84,12 @@ class Sweeper:
     def find(self) -> list[Finding]:
         """What is orphaned now, and how long each has still to wait; nothing is changed in ZooKeeper."""
         seen, now, found = {}, self._clock(), []
-        for finding in self._orphans.find():
+        orphans = self._orphans.find()
+        for finding in [*orphans, *(each for each, _ in self._leftovers.find(self._orphans.topics))]:
             # Whoever came back meanwhile and went again has changed the version: the grace begins anew.
             key = finding.path, finding.version
             seen[key] = self._seen.get(key, now)
-            immediate = finding.kind == "producer" or finding.reason == PURGED
+            immediate = finding.kind not in ORPHANS or finding.reason == PURGED
             left = 0.0 if immediate else max(0.0, seen[key] + self._grace - now)
             found.append(msgspec.structs.replace(finding, due_in=left))
         self._seen = seen
@@ -98,7 +107,8 @@ class Sweeper:
         removed = self._remove_small(lead, [finding for finding in queues if finding.entries <= SMALL])
         done = {finding.path for finding in removed}
         removed += self._remove_large(lead, [finding for finding in queues if finding.path not in done])
-        removed += self._remove_others(lead, [finding for finding in due if finding.kind != "queue"])
+        removed += self._remove_others(lead, [finding for finding in due if finding.kind in REMOVED_HERE])
+        removed += self._remove_leftovers(lead)
         return Swept(removed, [finding for finding in found if finding.due_in > 0], self._failed)
 
     # -- condemning ----------------------------------------------------------------------------------------------
@@ -178,6 +188,23 @@ class Sweeper:
         for finding in done:
             log.info("purged %s", finding)
         return done
+
+    def _remove_leftovers(self, lead: Lead) -> list[Finding]:
+        """What is past its time, until nothing is: each look finds a bounded lot."""
+        removed: list[Finding] = []
+        topics = self._orphans.topics
+        while True:
+            self._check()
+            lot, topics = dict(self._leftovers.find(topics)), {}
+            done = self._commit_all(lead, lot)
+            removed += done
+            for finding in done:
+                log.info("removed %s", finding)
+                if finding.kind == "expired" and self._trail is not None:
+                    lane, topic = finding.path.split("/")[-2:]
+                    self._trail.purged(subscription_of(lane), topic, finding.entries, finding.reason)
+            if not done:
+                return removed
 
     def _removal(self, finding: Finding) -> list[Operation]:
         parent, name = finding.path.rsplit("/", 1)

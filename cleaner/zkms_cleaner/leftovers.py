@@ -1,0 +1,219 @@
+"""What is past its time: expired messages, remembered ids, topics and groups that nobody uses.
+
+Entries tell by their names when they expire; those of a subscription with a `max_age` are looked at from the oldest on,
+until one is young enough. Ids are found by their log, a znode for each frame that had any: no id is ever looked at by
+itself. Topics go when nobody has subscribed for an hour; the list of patterns is written along, so that a publisher
+that still knows the topic is refused. Groups and durable subscriptions are kept for ever, unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from zkms.discovery import Discovery
+from zkms.membership import patterns_in
+from zkms.operations import Create, Delete, Operation, SetData
+from zkms.patterns import is_pattern
+from zkms.session import Session, Stat
+from zkms.tree import (
+    Ledger,
+    Patterns,
+    QueueState,
+    Registration,
+    Tree,
+    decode,
+    encode,
+    hashes_in,
+    id_log_time,
+    lanes_of,
+    parse_entry,
+)
+from zkms_cleaner.orphans import Finding
+
+log = logging.getLogger("zkms.cleaner")
+ID_WINDOW = 600.0
+"""Seconds for which a message id is remembered, at the least."""
+TOPIC_IDLE = 3600.0
+"""Seconds after which a topic without subscriptions is forgotten."""
+AT_A_TIME = 500
+"""Entries or logs that one finding removes."""
+LOOK_AHEAD = 64
+
+
+class Leftovers:
+    """Reads the tree; what is found is removed by the operations that it comes with."""
+
+    def __init__(
+        self,
+        session: Session,
+        tree: Tree,
+        *,
+        id_window: float = ID_WINDOW,
+        topic_idle: float = TOPIC_IDLE,
+        unused_after: float | None = None,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._session = session
+        self._tree = tree
+        self._discovery = Discovery(session, tree)
+        self._id_window = id_window
+        self._topic_idle = topic_idle
+        self._unused_after = unused_after
+        self._now = wall_clock
+
+    def find(self, topics: Mapping[str, Stat]) -> list[tuple[Finding, list[Operation]]]:
+        """What is past its time now, and the operations that remove it; `topics` as they were just listed."""
+        # Listed before registrations are read: whoever makes both does so in one transaction.
+        names = self._discovery.names(self._tree.groups)
+        listed = self._discovery.ask(names, lambda n: self._session.children_async(f"{self._tree.groups}/{n}"))
+        pairs = [(topic, name) for name, (own, _) in listed.items() for topic in own]
+        kept = self._registrations(pairs)
+        return [
+            *self._expired(kept),
+            *self._ids(),
+            *self._groups([pair for pair in pairs if pair not in kept], topics),
+            *self._nameless({name: stat for name, (own, stat) in listed.items() if not own}),
+            *self._unused_groups(kept),
+            *self._topics(topics),
+        ]
+
+    def _registrations(self, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], Registration]:
+        """Durable subscriptions and groups, by topic and name."""
+        read = self._discovery.ask(pairs, lambda pair: self._session.get_async(self._tree.registration(*pair)))
+        found = {}
+        for pair, (data, _) in read.items():
+            try:
+                found[pair] = decode(data, Registration)
+            except msgspec.MsgspecError:
+                log.warning("%s is no registration of ours: left alone", self._tree.registration(*pair))
+                found[pair] = Registration("", 1, "durable")
+        return found
+
+    # -- messages ------------------------------------------------------------------------------------------------
+
+    def _expired(self, kept: dict[tuple[str, str], Registration]) -> Iterator[tuple[Finding, list[Operation]]]:
+        queues = {
+            self._tree.queue(lane, topic): registration.max_age
+            for (topic, name), registration in kept.items()
+            for lane in lanes_of(name, registration)
+        }
+        states = self._discovery.ask(queues, self._session.get_async)
+        waiting = [queue for queue, (_, stat) in states.items() if stat.numChildren]
+        listed = self._discovery.ask(waiting, self._session.children_async)
+        now = self._now()
+        for queue, (names, _) in listed.items():
+            entries = sorted(parse_entry(name) for name in names)
+            over = [entry for entry in entries if entry.expires and entry.expires < now]
+            reason = "expired: its time to live was over"
+            if queues[queue]:
+                aged = self._aged(queue, [entry.name for entry in entries if not entry.foreign], now - queues[queue])
+                over = sorted({*over, *(entry for entry in entries if entry.name in aged)})
+                reason = f"expired: it waited for more than {queues[queue]:g} s" if aged else reason
+            if not over:
+                continue
+            over = over[:AT_A_TIME]
+            data, stat = states[queue]
+            try:
+                state = decode(data, QueueState)
+            except msgspec.MsgspecError:
+                continue
+            marked = msgspec.structs.replace(state, dropped=max(state.dropped, over[-1].sequence), reason=reason)
+            finding = Finding("expired", queue, reason, len(over), version=stat.version)
+            mark = SetData(queue, encode(marked), stat.version)
+            yield finding, [mark, *(Delete(f"{queue}/{entry.name}") for entry in over)]
+
+    def _aged(self, queue: str, names: list[str], before: float) -> set[str]:
+        """Those made before that time: entries are made in order, so the first young one ends the search."""
+        found: set[str] = set()
+        for start in range(0, min(len(names), AT_A_TIME), LOOK_AHEAD):
+            some = names[start : start + LOOK_AHEAD]
+            stats = self._discovery.ask(some, lambda name: self._session.exists_async(f"{queue}/{name}"))
+            old = {name for name, stat in stats.items() if stat is not None and stat.ctime / 1000 < before}
+            found |= old
+            if len(old) < len(some):
+                break
+        return found
+
+    # -- ids -----------------------------------------------------------------------------------------------------
+
+    def _ids(self) -> Iterator[tuple[Finding, list[Operation]]]:
+        topics = self._discovery.names(self._tree.ids)
+        listed = self._discovery.ask(topics, lambda topic: self._session.children_async(f"{self._tree.ids}/{topic}"))
+        before = self._now() - self._id_window
+        for topic, (names, _) in listed.items():
+            logs = sorted(name for name in names if 0 <= id_log_time(name) < before)[:AT_A_TIME]
+            parent = f"{self._tree.ids}/{topic}"
+            read = self._discovery.ask([f"{parent}/{name}" for name in logs], self._session.get_async)
+            for path, (data, _) in read.items():
+                ids = [Delete(each) for each in hashes_in(parent, data)]
+                yield Finding("ids", path, f"older than {self._id_window:g} s", len(ids)), [*ids, Delete(path)]
+
+    # -- subscriptions and topics --------------------------------------------------------------------------------
+
+    def _groups(
+        self, orphaned: list[tuple[str, str]], topics: Mapping[str, Stat]
+    ) -> Iterator[tuple[Finding, list[Operation]]]:
+        """What subscriptions that are gone knew of themselves."""
+        for topic, name in orphaned:
+            registration = self._tree.registration(topic, name)
+            proof: list[Operation] = [Create(registration), Delete(registration)] if topic in topics else []
+            group = self._tree.group(name, topic)
+            yield Finding("group", group, "its subscription is gone"), [*proof, *self._below(group)]
+
+    def _nameless(self, empty: dict[str, Stat]) -> Iterator[tuple[Finding, list[Operation]]]:
+        for name, stat in empty.items():
+            path = f"{self._tree.groups}/{name}"
+            yield Finding("nothing", path, "has no subscriptions", version=stat.cversion), [Delete(path)]
+
+    def _below(self, group: str) -> list[Operation]:
+        paths = [
+            f"{group}/{part}/{name}"
+            for part in ("members", "lanes")
+            for name in self._discovery.names(f"{group}/{part}")
+        ]
+        parts = [f"{group}/{part}" for part in self._discovery.names(group)]
+        return [Delete(path) for path in (*paths, *parts, group)]
+
+    def _unused_groups(self, kept: dict[tuple[str, str], Registration]) -> Iterator[tuple[Finding, list[Operation]]]:
+        """Nobody reads them, nothing waits in them, and nothing has happened for long: only if that is asked for."""
+        if self._unused_after is None:
+            return
+        before = self._now() - self._unused_after
+        for (topic, name), registration in kept.items():
+            if self._discovery.names(self._tree.members(name, topic)):
+                continue
+            lanes = lanes_of(name, registration)
+            ledgers = [self._tree.ledger(name, topic, number) for number in range(len(lanes))]
+            read = self._discovery.ask(ledgers, self._session.get_async)
+            stats = self._discovery.ask([self._tree.queue(lane, topic) for lane in lanes], self._session.get_async)
+            busy = any(stat.numChildren or stat.mtime / 1000 > before for _, stat in stats.values())
+            if busy or len(stats) < len(lanes) or any(stat.mtime / 1000 > before for _, stat in read.values()):
+                continue
+            operations: list[Operation] = [
+                Delete(self._tree.registration(topic, name)),
+                *(SetData(path, encode(Ledger()), stat.version) for path, (_, stat) in read.items()),
+                *(Delete(path) for path in stats),
+                SetData(self._tree.topic(topic), b""),
+                *self._below(self._tree.group(name, topic)),
+            ]
+            reason = f"nobody has used it for {self._unused_after:g} s"
+            yield Finding("subscription", self._tree.registration(topic, name), reason), operations
+
+    def _topics(self, topics: Mapping[str, Stat]) -> Iterator[tuple[Finding, list[Operation]]]:
+        before = self._now() - self._topic_idle
+        idle = [topic for topic, stat in topics.items() if not stat.numChildren and stat.mtime / 1000 < before]
+        if not idle:
+            return
+        some = idle[:AT_A_TIME]
+        data, roll = self._session.get(self._tree.subscribers)
+        left = [pattern for pattern in patterns_in(data) if pattern not in some]
+        # The list is written in any case: a topic that is made again begins with epoch 0, as the old one did.
+        written = encode(Patterns(tuple(left))) if any(map(is_pattern, some)) else data
+        operations: list[Operation] = [Delete(self._tree.topic(topic), topics[topic].version) for topic in some]
+        operations.append(SetData(self._tree.subscribers, written, roll.version))
+        reason = f"nobody subscribes to {', '.join(map(repr, some[:3]))}{' and others' if len(some) > 3 else ''}"
+        yield Finding("topics", self._tree.subscribers, reason, len(some)), operations
