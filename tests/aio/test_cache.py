@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,6 +18,8 @@ import zkms.aio
 from zkms import Closed, InvalidArgument, Timeout
 from zkms.cache import RecursiveLoad
 from zkms.cache.tickets import Tickets
+from zkms.testing import Proxy
+from zkms.testing.server import Server
 
 from .conftest import Connect, run, until
 
@@ -329,6 +333,41 @@ def test_an_outcome_says_who_has_not_dropped_it(connect: Connect, monkeypatch: p
                 assert not outcome
                 assert list(outcome.missing) == [second.threaded._bus.client_id]
             go.set()
+
+    run(main())
+
+
+@pytest.mark.parametrize("what", ["invalidate", "receipt"])
+def test_many_who_wait_are_told_in_time_when_zookeeper_falls_silent(
+    what: str, connect: Connect, zookeeper: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are fewer workers than they are, and a silent ZooKeeper holds each worker for a while."""
+
+    async def main() -> None:
+        with Proxy(zookeeper.hosts) as proxy:
+            async with connect() as one, connect(hosts=proxy.hosts) as two:
+                first = await zkms.aio.Cache(one, "users")
+                second = await trusted(await zkms.aio.Cache(two, "users"))
+                go = threading.Event()
+                monkeypatch.setattr(first.threaded._store, "drop", lambda *_args: go.wait(120))
+                sent = [await asyncio.wrap_future(second.threaded.send([key])) for key in range(40)]
+                proxy.black_hole()
+                began = time.monotonic()
+                if what == "receipt":
+                    waits = [waited(zkms.aio.Receipt(receipt, two._calls)) for receipt in sent]
+                else:
+                    waits = [second._wait(receipt, began + 1.0) for receipt in sent]
+                outcomes = await asyncio.gather(*waits)
+                took = time.monotonic() - began
+                go.set()
+                proxy.heal()
+                assert not any(outcomes)
+                assert took < 6.0, "with four workers, a second for each would be ten"
+
+    async def waited(receipt: zkms.aio.Receipt) -> bool:
+        with contextlib.suppress(zkms.ConnectionLost):
+            await receipt.wait(1.0)
+        return not receipt.pending
 
     run(main())
 

@@ -516,3 +516,32 @@ sys.exit(status != 0)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert run.returncode == 0, run.stderr
+
+
+def test_a_child_is_not_held_up_by_locks_of_threads_it_does_not_have(zookeeper: Any, zookeeper_root: str) -> None:
+    """It may look at the parent's counters, is told when it calls, and may make a cache of its own."""
+    code = f"""
+import faulthandler, os, sys, zkms
+import zkms.cache.cache as caches
+bus = zkms.connect({zookeeper.hosts!r}, {zookeeper_root!r}, cleaner=False)
+cache = zkms.Cache(bus, "users")
+double = cache.cached(name="double")(lambda number: 2 * number)
+with cache._store.lock, caches._entering, caches._sharing:  # as if threads were just there
+    pid = os.fork()
+if pid == 0:
+    faulthandler.dump_traceback_later(40, exit=True)
+    assert cache.stats.size == len(cache) == 0
+    try:
+        double(1)
+        os._exit(1)
+    except zkms.UsedAfterFork:
+        pass
+    with zkms.connect({zookeeper.hosts!r}, {zookeeper_root!r}, cleaner=False) as own:
+        zkms.Cache.shared(own, "users")
+    os._exit(0)
+_, status = os.waitpid(pid, 0)
+bus.close()
+sys.exit(status != 0)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
