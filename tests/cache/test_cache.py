@@ -526,8 +526,10 @@ import zkms.cache.cache as caches
 bus = zkms.connect({zookeeper.hosts!r}, {zookeeper_root!r}, cleaner=False)
 cache = zkms.Cache(bus, "users")
 double = cache.cached(name="double")(lambda number: 2 * number)
-with cache._store.lock, caches._entering, caches._sharing:  # as if threads were just there
-    pid = os.fork()
+locks = cache._store.lock, caches._entering, caches._sharing
+for lock in locks:
+    lock.acquire()  # as if threads were just there
+pid = os.fork()
 if pid == 0:
     faulthandler.dump_traceback_later(40, exit=True)
     assert cache.stats.size == len(cache) == 0
@@ -539,6 +541,8 @@ if pid == 0:
     with zkms.connect({zookeeper.hosts!r}, {zookeeper_root!r}, cleaner=False) as own:
         zkms.Cache.shared(own, "users")
     os._exit(0)
+for lock in locks:
+    lock.release()
 _, status = os.waitpid(pid, 0)
 bus.close()
 sys.exit(status != 0)
