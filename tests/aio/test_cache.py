@@ -451,6 +451,24 @@ def test_opening_can_be_cancelled_at_any_moment(connect: Connect, turns: int) ->
     run(main())
 
 
+def test_closing_can_be_cancelled_and_the_name_used_again_at_once(connect: Connect) -> None:
+    """The closing goes on, and who opens another of the same name waits for it."""
+
+    async def main() -> None:
+        async with connect() as bus:
+            for turns in range(1, 20):
+                cache = await zkms.aio.Cache(bus, "users")
+                closing = asyncio.create_task(cache.close())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                closing.cancel()
+                await asyncio.wait([closing])
+            async with zkms.aio.Cache(bus, "users") as last:
+                assert await last.get(1, lambda key: key) == 1
+
+    run(main())
+
+
 def test_a_cache_is_opened_before_it_is_used_and_ends_with_its_bus(connect: Connect) -> None:
     """Every call says so."""
 

@@ -434,6 +434,22 @@ def test_what_was_invalidated_is_sent_before_the_bus_closes(node: MakeCache, eve
     eventually(lambda: there.keys() == [])
 
 
+def test_a_cache_may_be_closed_while_its_bus_is(node: MakeCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes second finds nothing left to do, and is not bothered with it."""
+    cache = node()
+    unsubscribe = cache._node._subscription.unsubscribe
+
+    def late(timeout: float) -> None:
+        cache._bus.close()
+        unsubscribe(timeout)
+        raise Closed("the bus is closed")  # as the session says, when its end comes just then
+
+    monkeypatch.setattr(cache._node._subscription, "unsubscribe", late)
+    cache.close()
+    cache.close()
+    assert cache.closed
+
+
 def test_a_coherent_mapping_follows_the_others(connect: Callable[..., zkms.Bus]) -> None:
     """Any MutableMapping, used through what coherent() returns; deleting an item drops it on every node."""
     mine, plain = cachetools.TTLCache(100, 60), {"old": 1}

@@ -124,6 +124,7 @@ class Cache:
                 closing = self._calls.submit(self._cache.close, timeout)
             except Closed:
                 return  # with the bus
+            self._opening.undone_by(closing)  # before another of this name is opened, also if we are cancelled
             await self._calls.finished(closing)
             closing.result()
 

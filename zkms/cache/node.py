@@ -149,5 +149,7 @@ class Node:
         """After stop(): unsubscribe."""
         try:
             self._subscription.unsubscribe(timeout)
+        except Closed:
+            log.debug("cache %r has left with its bus, which was closed meanwhile", self.name)
         except ConnectionLost as error:
             log.warning("cache %r: its registration ends with the session: %s", self.name, error)
