@@ -231,6 +231,8 @@ class Rota:
             self._follow_plan()
         elif not self._consumer.lanes:
             self._claim_again()
+        elif self._is_removed():
+            raise NodeMissing("the subscription was removed", path=self._tree.registration(self._topic, self._name))
         self._show()
 
     def _claim_again(self) -> None:

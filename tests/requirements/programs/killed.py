@@ -1,4 +1,4 @@
-"""Reads one message of a durable subscription and is killed before or after its ack: killed.py HOSTS ROOT TOPIC MOMENT."""
+"""Reads one message of a durable subscription, and is killed: killed.py HOSTS ROOT TOPIC MOMENT."""
 
 from __future__ import annotations
 
