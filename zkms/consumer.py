@@ -96,9 +96,14 @@ class Consumer:
         """What the user's callbacks are to be told, by whoever takes the next message."""
         self._strange: deque[tuple[Fetched, Exception]] = deque()
         self._closed = False
+        self._removed = False
+        """Whether another process has given the subscription up."""
         self._handling: Message | None = None
         self._thread: threading.Thread | None = None
+        self._owed: list[Hold] = []
+        """Lanes that are to be given back, and could not yet be."""
         self._rota = Rota(bus, topic, name, registration, self)
+        self._rota.ttr = policy.ttr or self._rota.ttr
 
     def __repr__(self) -> str:
         what = f"partitions {self.partitions}" if self.kind == "group" else "durable"
@@ -176,8 +181,14 @@ class Consumer:
         """On the connection's thread: the connection is a new one."""
         for number, lane in list(self._lanes.items()):
             lane.hold.reconnected()
-            self._readers[number].start()
+            reader = self._readers.get(number)
+            if reader is not None:  # else it is being given back
+                reader.start()
+        for hold in list(self._owed):
+            hold.reconnected()
         self._rota.reconnected()
+        with self._lock:
+            self._lock.notify_all()  # what is at hand was not given out while we were cut off
 
     # -- lanes, as the rota gives and takes them -----------------------------------------------------------------
 
@@ -237,9 +248,13 @@ class Consumer:
             lane, reader = self._lanes.pop(number), self._readers.pop(number)
             lane.leaving = True
         self._bus.session.post(reader.close)
-        if lane.lost is None and lane.hold.drain(timeout):
-            lane.hold.release()
+        if lane.lost is None and not (lane.hold.drain(timeout) and lane.hold.release()):
+            self._owed.append(lane.hold)
         lane.drop()
+
+    def settle_up(self) -> None:
+        """Give back what could not be given back before: while we are a member, nobody else may take it."""
+        self._owed = [hold for hold in self._owed if not (hold.drain(0.0) and hold.release())]
 
     @property
     def lanes(self) -> dict[int, Lane]:
@@ -280,10 +295,12 @@ class Consumer:
         deadline = None if timeout is None else time.monotonic() + timeout
         taken: list[Message] = []
         while len(taken) < count:
-            message = self._next(0.0 if taken else deadline)
-            if message is None:
+            some = self._next_some(count - len(taken), 0.0 if taken else deadline)
+            if not some:
                 break
-            taken.append(message)
+            taken += some
+        if not taken and self._removed:
+            raise NotSubscribed(self.topic)
         if self._auto:
             for message in taken:
                 self._finish(message)
@@ -291,13 +308,17 @@ class Consumer:
 
     def ack(self, messages: Iterable[Message]) -> None:
         """Ack many messages at once, which takes about as long as one; returns when that is stored."""
-        given = list(messages)
+        lots: dict[int, list[Message]] = {}
+        for message in messages:
+            lots.setdefault(id(message.entry), []).append(message)
         with self._lock:
-            for message in given:
-                message.entry.check(message)
-            for message in given:
-                message.entry.lane.settle(message.entry, message)
-            stored = [(m, m.entry.lane.hold.mark(m.entry, wait=True)) for m in _one_each(given)]
+            for lot in lots.values():
+                lot[0].entry.check_all(lot)
+            stored = []
+            for lot in lots.values():
+                entry: Held = lot[0].entry
+                entry.lane.settle_all(entry, lot)
+                stored.append((lot[0], entry.lane.hold.mark(entry, wait=True)))
         for message, future in stored:
             message.entry.lane.until(future, message)
 
@@ -308,6 +329,8 @@ class Consumer:
             yield message
             if not self._manual:
                 self._finish(message)
+        if self._removed:
+            raise NotSubscribed(self.topic)
 
     def _check_pull(self) -> None:
         self._bus.session.check_process()
@@ -360,21 +383,28 @@ class Consumer:
     # -- taking --------------------------------------------------------------------------------------------------
 
     def _next(self, deadline: float | None) -> Message | None:
+        some = self._next_some(1, deadline)
+        return some[0] if some else None
+
+    def _next_some(self, most: int, deadline: float | None) -> list[Message]:
+        """The next messages, at least one and up to `most`; none at the deadline, or if we are closed."""
         while True:
-            self._tell_news()
+            if self._news:
+                self._tell_news()
             with self._lock:
-                message = self._take()
-                if message is None and not self._news:
+                some = self._take(most)
+                if not some and not self._news:
                     if self._closed:
-                        return None
+                        return []
                     left = None if deadline is None else deadline - time.monotonic()
                     if left is not None and left <= 0:
-                        return None
+                        return []
                     self._lock.wait(self._until_due(left))
                     continue
-                reserved = None if message is None else message.entry.lane.reserve(message)
-            if message is not None and self._is_reserved(message, reserved):
-                return message
+                # Where messages have to be reserved, they come one by one.
+                reserved = some[0].entry.lane.reserve(some[0]) if some else None
+            if some and (reserved is None or self._is_reserved(some[0], reserved)):
+                return some
 
     def _is_reserved(self, message: Message, stored: Future[None] | None) -> bool:
         """Wait until it is noted that a message is given out; False if its lane was lost meanwhile."""
@@ -383,22 +413,23 @@ class Consumer:
                 return False
         return True
 
-    def _take(self) -> Message | None:
+    def _take(self, most: int) -> list[Message]:
         if self._closed or self._bus.session.state is not State.CONNECTED:
-            return None  # cut off, we may have been replaced
+            return []  # cut off, we may have been replaced
         lanes = list(self._lanes.values())
-        if sum(lane.out for lane in lanes) >= self._prefetch:
-            return None
+        most = min(most, self._prefetch - sum([lane.out for lane in lanes]))
+        if most < 1:
+            return []
         for step in range(len(lanes)):
             lane = lanes[(self._turn + step) % len(lanes)]
-            message = lane.take()
-            if message is not None:
+            some = lane.take_some(most)
+            if some:
                 self._turn = (self._turn + step) % len(lanes)
                 self._fair += 1
                 if self._fair >= 64 or not self._handler:
                     self._turn, self._fair = self._turn + 1, 0
-                return message
-        return None
+                return some
+        return []
 
     _fair = 0
 
@@ -425,9 +456,15 @@ class Consumer:
     def _is_done(self, message: Message) -> bool:
         return bool(message.entry.done >> message.index & 1)
 
-    def give_up(self, reason: str) -> None:
-        """On the rota's thread: the bus cannot go on."""
-        log.error("%r: %s", self, reason)
+    def removed(self) -> None:
+        """On the rota's thread: another process has given the subscription up, so nothing will come any more."""
+        self._tell_error(NotSubscribed(self.topic), None)
+        for number in list(self._lanes):
+            self.end(number, 0.0)
+        with self._lock:
+            self._removed = self._closed = True
+            self._lock.notify_all()
+        self._bus.stopped(self)
 
     # -- what lanes tell -----------------------------------------------------------------------------------------
 
@@ -494,11 +531,6 @@ class Consumer:
                 if not isinstance(error, Exception) and threading.current_thread() is not self._thread:
                     raise  # a caller of get() that wants to exit
                 log.exception("%s of %r raised", callback, self.topic)
-
-
-def _one_each(messages: Iterable[Message]) -> list[Message]:
-    """One message for each entry that they came in."""
-    return list({id(message.entry): message for message in messages}.values())
 
 
 def _wait(stored: Future[None] | None, seconds: float) -> bool:

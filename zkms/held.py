@@ -148,6 +148,18 @@ class Held:
         if self.latest.get(index, message) is not message:
             raise LostOwnership(message.id, "its time to run was over, and it was given out again")
 
+    def check_all(self, messages: list[Message]) -> None:
+        """The same for many messages of this entry, none of them twice."""
+        seen = self.done
+        careful = bool(self.latest) or self.lane.lost is not None
+        for message in messages:
+            bit = 1 << message.index
+            if seen & bit:
+                raise AlreadyAcked(message.id)
+            seen |= bit
+            if careful:
+                self.check(message)
+
     def is_ahead(self, index: int) -> bool:
         """Whether a message was reserved by us, ahead of its turn, and not given out yet."""
         return index < self.reserved and index not in self.given
@@ -172,11 +184,14 @@ class Held:
 
     def finish(self, indexes: Iterable[int]) -> None:
         """Note what is done with."""
+        done = self.done
         for index in indexes:
-            self.done |= 1 << index
-            self.tries.pop(index, None)
-            self.latest.pop(index, None)
-            self.touched.pop(index, None)
+            done |= 1 << index
+            if self.tries or self.latest or self.touched:
+                self.tries.pop(index, None)
+                self.latest.pop(index, None)
+                self.touched.pop(index, None)
+        self.done = done
 
 
 def _mask(part: Part) -> int:

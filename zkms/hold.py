@@ -41,6 +41,7 @@ BATCH = 500
 """Entries in one commit at the most."""
 BATCH_BYTES = MAX_TRANSACTION // 2
 RETRY_AFTER = 0.5
+GIVEN_BACK = "it was given back"
 
 
 class Progress(Protocol):
@@ -114,6 +115,8 @@ class _Commit:
         self.operations: list[Operation] = []
         self.unsure = False
         """Whether it may have been carried out before."""
+        self.sent = False
+        """Whether it is under way: sent twice, its second answer would be taken for a loss."""
 
 
 class Hold:
@@ -190,11 +193,15 @@ class Hold:
         return commit
 
     def _send(self, commit: _Commit) -> None:
+        commit.sent = True
         self._session.call_multi(commit.operations, lambda results, error: self._answered(commit, results, error))
 
     # -- answers, on the connection's thread ---------------------------------------------------------------------
 
     def _answered(self, commit: _Commit, results: Any, error: ZkmsError | None) -> None:
+        commit.sent = False
+        if self._commit is not commit:
+            return  # settled by an answer that came before
         if error is None:
             self._succeed(commit, results[0].mzxid)
         elif isinstance(error, ConnectionLost):
@@ -222,6 +229,8 @@ class Hold:
         if isinstance(problem, ConnectionLost):
             if self._session.state is State.CONNECTED:
                 self._later(commit)
+            return
+        if self._commit is not commit:
             return
         owner = "somebody"
         if problem is None:
@@ -273,7 +282,7 @@ class Hold:
                 log.error("%s cannot be made: %s", shelf, error)
                 self._later(commit)
             else:
-                self._send(commit)
+                self._again(commit)
 
         self._session.call_multi([Create(shelf.rpartition("/")[0])], made)
 
@@ -284,8 +293,9 @@ class Hold:
 
     def _again(self, commit: _Commit) -> None:
         with self._idle:
-            if self._commit is not commit or self.lost is not None:
+            if self._commit is not commit or self.lost is not None or commit.sent:
                 return
+            commit.sent = True
         self._send(commit)
 
     def reconnected(self) -> None:
@@ -355,17 +365,26 @@ class Hold:
                 max(0.0, deadline - time.monotonic()),
             )
 
-    def release(self) -> None:
-        """Give the lane back, so that the next one need not wait for our session's end. After drain()."""
+    def release(self) -> bool:
+        """Give the lane back, so that the next one need not wait for our session's end. After drain().
+
+        False if it is to be tried again, lest nobody can have the lane while our session lives.
+        """
         with self._idle:
-            if self.lost is not None or self._commit is not None:
-                return
-            self.lost = "it was given back"
+            if self.lost not in (None, GIVEN_BACK):
+                return True
+            if self._commit is not None:
+                return False
+            self.lost = GIVEN_BACK
         free = Ledger("", "", self.epoch, self.parts)
         try:
             self._session.multi([SetData(self.path, encode(free), self._version)])
-        except (TransactionFailed, ConnectionLost) as error:
-            log.info("%s could not be given back, so the session's end will do it: %s", self.path, error)
+        except TransactionFailed as error:
+            log.info("%s is given back, or another's, already: %s", self.path, error)
+        except ConnectionLost as error:
+            log.info("%s could not be given back yet: %s", self.path, error)
+            return False
+        return True
 
     # -- together with something else ----------------------------------------------------------------------------
 

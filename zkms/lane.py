@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
@@ -170,12 +171,36 @@ class Lane:
         if DURABLE in self._scopes and self._policy.kind == "durable":
             return None
         while (message := self._take_next()) is not None:
-            if self._scopes or not message.entry.plain or message.entry.done:
+            if self._scopes or not message.entry.plain:
                 if self._passes(message):
                     return self._give(message)
                 continue
             return self._give(message)
         return None
+
+    def take_some(self, most: int) -> list[Message]:
+        """Messages that may be given out now, one or up to `most`; none if there is none."""
+        message = self.take()
+        if message is None:
+            return []
+        taken = [message]
+        if self._careful > 0 or self._scopes or self._resumed or self._timers or not self._stack:
+            return taken  # one by one
+        entry, items = self._stack[-1]
+        # A map makes messages, and nothing that could not be decoded.
+        if entry.plain and isinstance(items, map) and self.inbox.top <= entry.priority:
+            taken += islice(items, most - 1)
+            self.out += len(taken) - 1
+            if self._policy.ttr is not None:
+                until = time.monotonic() + self._policy.ttr
+                self._hands += [(until, each) for each in taken[1:]]
+        return taken
+
+    def stop(self) -> bool:
+        """Give out nothing more; whether nothing is in hand."""
+        with self._lock:
+            self.leaving = True
+            return self.out == 0
 
     def next_due(self) -> float | None:
         """When something is due again that is not now."""
@@ -408,13 +433,23 @@ class Lane:
         """Acks are stored."""
         self._note.ranged("acked", self, entry, places, zxid)
 
+    def settle_all(self, entry: Held, messages: list[Message]) -> None:
+        """The same for many messages of one entry."""
+        if self._scopes:
+            for message in messages:
+                self.settle(entry, message)
+            return
+        entry.finish([message.index for message in messages])
+        self.out -= len(messages)
+        self.handled += len(messages)
+
     def done(self, message: Message) -> None:
         """Done with; stored soon. For handlers and loops, whose ack nobody waits for."""
         entry: Held = message.entry
         with self._lock:
             entry.check(message)
             self.settle(entry, message)
-        self.hold.mark(entry)
+            self.hold.mark(entry)  # before anybody sees that nothing is in hand, and gives the lane back
 
     def _advance(self, message: Message) -> None:
         """A message of a scope that others wait for is done with: it is the next one's turn."""

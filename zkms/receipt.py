@@ -123,21 +123,25 @@ class Receipt:
         Raises `ConnectionLost` if ZooKeeper cannot be asked in that time.
         """
         deadline = None if timeout is None else time.monotonic() + check_seconds("timeout", timeout)
+        return self.wait_until(deadline, ANSWER)
+
+    def wait_until(self, deadline: float | None, answer: float = 0.0) -> Receipt:
+        """wait(), by time.monotonic(); ZooKeeper has `answer` seconds for each answer, however near that is."""
         # Another thread may be looking on behalf of a message that travelled with this one: then it sees for both.
         if not self._lock.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
             return self
         try:
-            self._watch(deadline)
+            self._watch(deadline, answer)
         finally:
             self._lock.release()
         return self
 
-    def _watch(self, deadline: float | None) -> None:
+    def _watch(self, deadline: float | None, answer: float) -> None:
         fired: set[str] = set(self._pending)
         wake = threading.Condition()
         while self._pending:
             try:
-                answered_by = None if deadline is None else max(deadline, time.monotonic() + ANSWER)
+                answered_by = None if deadline is None else max(deadline, time.monotonic() + answer)
                 self._locate(answered_by)
                 self._look(fired, wake, answered_by)
             except ConnectionLost:

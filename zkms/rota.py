@@ -54,6 +54,14 @@ class Reading(Protocol):
         """A lane is to be given back."""
         ...
 
+    def removed(self) -> None:
+        """The subscription was given up elsewhere."""
+        ...
+
+    def settle_up(self) -> None:
+        """Give back what could not be given back before."""
+        ...
+
     def tend(self) -> bool:
         """Take back what was in hand for too long; True if its handler is stuck."""
         ...
@@ -77,7 +85,8 @@ class Rota:
         self._generation = 0
         self._leaving: dict[int, float] = {}
         """Partitions that are to be given back, and until when their messages in hand are waited for."""
-        self._ttr = 30.0
+        self.ttr = 30.0
+        """Seconds that messages in hand are waited for, before a partition is given back."""
         self._closed = False
         self._stuck = False
         self._paused = 0.0
@@ -184,10 +193,20 @@ class Rota:
                     self._looked = time.monotonic()
                     self._look()
             except ZkmsError as error:
+                if isinstance(error, NodeMissing) and self._is_removed():
+                    self._consumer.removed()
+                    return
                 if not self._closed:
                     log.warning("%s of %r: %s; looking again", self._name, self._topic, error)
             except Exception:
                 log.exception("looking after %s of %r failed", self._name, self._topic)
+
+    def _is_removed(self) -> bool:
+        """Whether the subscription was given up by another process."""
+        try:
+            return self._session.exists(self._tree.registration(self._topic, self._name)) is None
+        except ZkmsError:
+            return False
 
     def _tend(self) -> None:
         stuck = self._consumer.tend()
@@ -205,11 +224,15 @@ class Rota:
                 lane.hold.verify()
         for number, lane in list(self._consumer.lanes.items()):
             if lane.lost is not None:
+                self._leaving.pop(number, None)
                 self._consumer.end(number, 0.0)
+        self._consumer.settle_up()
         if self._group:
             self._follow_plan()
         elif not self._consumer.lanes:
             self._claim_again()
+        elif self._is_removed():
+            raise NodeMissing("the subscription was removed", path=self._tree.registration(self._topic, self._name))
         self._show()
 
     def _claim_again(self) -> None:
@@ -242,7 +265,7 @@ class Rota:
         self._give_back(mine)
         for number in sorted(mine - self._consumer.lanes.keys()):
             if not self._closed:
-                self._take(number, set(members))
+                self._take(number)
 
     def _plan(self, plan: Plan, members: list[str], version: int) -> Plan:
         """Write a better plan, if there is one."""
@@ -281,20 +304,19 @@ class Rota:
         for number, lane in list(self._consumer.lanes.items()):
             if number in mine and number not in self._leaving:
                 continue
-            until = self._leaving.setdefault(number, now + self._ttr)
-            lane.leaving = True
-            if lane.out == 0 or now >= until or self._stuck:
+            until = self._leaving.setdefault(number, now + self.ttr)
+            if lane.stop() or now >= until or self._stuck:
                 del self._leaving[number]
                 self._consumer.end(number, 5.0)
             else:
                 self._looked = 0.0
 
-    def _take(self, number: int, members: set[str]) -> None:
+    def _take(self, number: int) -> None:
         path = self._tree.ledger(self._name, self._topic, number)
         deadline = time.monotonic() + self._session.config.request_timeout
 
         def may_take(owner: str) -> bool:
-            return owner == self._me or owner not in members
+            return owner == self._me or not self._is_member(owner)  # asked now: it may have joined since we looked
 
         self._session.exists(path, self.wake.set)
         claimed = claim(self._session, path, self._me, may_take, deadline)

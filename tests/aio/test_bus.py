@@ -245,6 +245,81 @@ def test_something_the_handler_awaits_may_be_cancelled(connect: Connect) -> None
     run(main())
 
 
+def test_whatever_a_handler_raises_the_next_message_is_handled(connect: Connect) -> None:
+    """Also what is no Exception, from a handler or from a callback."""
+
+    class Odd(BaseException):
+        pass
+
+    async def main() -> None:
+        errors: list[str] = []
+        heard: list[Any] = []
+
+        def on_error(error: Exception, _message: Message | None) -> None:
+            errors.append(str(error))
+            raise Odd("again")
+
+        async def handler(message: Message) -> None:
+            heard.append(message.data)
+            if message.data == 1:
+                raise Odd("once")
+
+        async with connect() as bus:
+            bus.subscribe("users", handler, on_error=on_error)
+            await bus.publish_many("users", range(3))
+            await until(lambda: heard == [0, 1, 2])
+            assert errors == ["Odd('once')"]
+
+    run(main())
+
+
+def test_a_delivery_that_is_cancelled_from_outside_unsubscribes(connect: Connect) -> None:
+    """As by a program that cancels all tasks: nobody waits for the acks of one who takes no more messages."""
+
+    async def main() -> None:
+        async with connect() as bus, connect() as other:
+            sub = await bus.subscribe("users", lambda message: None)
+            assert sub.task is not None
+            sub.task.cancel()
+            await until(lambda: sub.over)
+            with pytest.raises(NoSubscribers):
+                await other.publish("users", 1)
+            await bus.subscribe("users", lambda message: None)
+
+    run(main())
+
+
+def test_an_async_for_that_is_left_gives_its_subscription_up(connect: Connect) -> None:
+    """If it went straight into what subscribe() returned; one that was awaited stays, for whoever has it in hand."""
+
+    async def main() -> None:
+        async with connect() as bus, connect() as other:
+            publishing = asyncio.create_task(publish_on(other))
+            async for message in bus.subscribe("users"):
+                assert message.topic == "users"
+                break
+            with pytest.raises(ZeroDivisionError):
+                await fail(bus)
+            async with bus.subscribe("users") as held:
+                async for _ in held:
+                    break
+                assert await held.get(timeout=30) is not None
+            publishing.cancel()
+            await until(lambda: bus._subscriptions["users"].over)
+            assert await other.subscriptions("users") == []
+
+    async def fail(bus: zkms.aio.Bus) -> None:
+        async for message in bus.subscribe("users"):
+            message.data / 0
+
+    async def publish_on(bus: zkms.aio.Bus) -> None:
+        while True:
+            await bus.publish("users", 1, if_nobody="drop")
+            await asyncio.sleep(0.01)
+
+    run(main())
+
+
 # -- publish -----------------------------------------------------------------------------------------------------------
 
 

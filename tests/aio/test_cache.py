@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,6 +18,8 @@ import zkms.aio
 from zkms import Closed, InvalidArgument, Timeout
 from zkms.cache import RecursiveLoad
 from zkms.cache.tickets import Tickets
+from zkms.testing import Proxy
+from zkms.testing.server import Server
 
 from .conftest import Connect, run, until
 
@@ -333,6 +337,41 @@ def test_an_outcome_says_who_has_not_dropped_it(connect: Connect, monkeypatch: p
     run(main())
 
 
+@pytest.mark.parametrize("what", ["invalidate", "receipt"])
+def test_many_who_wait_are_told_in_time_when_zookeeper_falls_silent(
+    what: str, connect: Connect, zookeeper: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are fewer workers than they are, and a silent ZooKeeper holds each worker for a while."""
+
+    async def main() -> None:
+        with Proxy(zookeeper.hosts) as proxy:
+            async with connect() as one, connect(hosts=proxy.hosts) as two:
+                first = await zkms.aio.Cache(one, "users")
+                second = await trusted(await zkms.aio.Cache(two, "users"))
+                go = threading.Event()
+                monkeypatch.setattr(first.threaded._store, "drop", lambda *_args: go.wait(120))
+                sent = [await asyncio.wrap_future(second.threaded.send([key])) for key in range(40)]
+                proxy.black_hole()
+                began = time.monotonic()
+                if what == "receipt":
+                    waits = [waited(zkms.aio.Receipt(receipt, two._calls)) for receipt in sent]
+                else:
+                    waits = [second._wait(receipt, began + 1.0) for receipt in sent]
+                outcomes = await asyncio.gather(*waits)
+                took = time.monotonic() - began
+                go.set()
+                proxy.heal()
+                assert not any(outcomes)
+                assert took < 6.0, "with four workers, a second for each would be ten"
+
+    async def waited(receipt: zkms.aio.Receipt) -> bool:
+        with contextlib.suppress(zkms.ConnectionLost):
+            await receipt.wait(1.0)
+        return not receipt.pending
+
+    run(main())
+
+
 # -- life --------------------------------------------------------------------------------------------------------------
 
 
@@ -408,6 +447,24 @@ def test_opening_can_be_cancelled_at_any_moment(connect: Connect, turns: int) ->
                 assert len(await bus.queues()) == 1
             assert await bus.queues() == []
         await until(lambda: not any("zkms.cache." in thread.name for thread in threading.enumerate()))
+
+    run(main())
+
+
+def test_closing_can_be_cancelled_and_the_name_used_again_at_once(connect: Connect) -> None:
+    """The closing goes on, and who opens another of the same name waits for it."""
+
+    async def main() -> None:
+        async with connect() as bus:
+            for turns in range(1, 20):
+                cache = await zkms.aio.Cache(bus, "users")
+                closing = asyncio.create_task(cache.close())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                closing.cancel()
+                await asyncio.wait([closing])
+            async with zkms.aio.Cache(bus, "users") as last:
+                assert await last.get(1, lambda key: key) == 1
 
     run(main())
 

@@ -113,6 +113,39 @@ def test_a_cancelled_get_loses_no_gap(connect: Connect, monkeypatch: pytest.Monk
     run(main())
 
 
+def test_a_callback_that_has_begun_goes_on_when_a_get_is_cancelled(connect: Connect) -> None:
+    """A gap must not get lost because whoever happened to wait for the next message gave up."""
+
+    async def main() -> None:
+        began, go, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def on_gap(_gap: zkms.Gap) -> None:
+            began.set()
+            await go.wait()
+            ended.set()
+
+        async with connect() as bus, connect() as other:
+            sub = await bus.subscribe("few", limit=10, on_gap=on_gap)
+            for number in range(15):
+                await other.publish("few", number)
+            taking = asyncio.create_task(take_until(sub, "after"))
+            await asyncio.wait_for(began.wait(), 30)
+            await cancelled(taking)
+            taking = asyncio.create_task(take_until(sub, "after"))
+            await other.publish("few", "after")
+            await after_turns(5)
+            assert not taking.done(), "what came after the gap is handed out after its callback"
+            go.set()
+            await asyncio.wait_for(taking, 30)
+            assert ended.is_set()
+
+    async def take_until(sub: zkms.aio.Subscription, last: str) -> None:
+        while (message := await sub.get()) is not None and message.data != last:
+            pass
+
+    run(main())
+
+
 def test_a_cancelled_async_for_can_be_taken_up_again(connect: Connect) -> None:
     """The message that was in the loop's hands is acked when it comes back; none is skipped."""
 

@@ -14,7 +14,8 @@ import pytest
 import zkms
 import zkms.aio
 from zkms import Closed, Message, NotSubscribed, UsedInAnotherLoop
-from zkms.testing import expire
+from zkms.testing import Proxy, expire
+from zkms.testing.server import Server
 
 from .conftest import Connect, run, until
 
@@ -237,3 +238,20 @@ def test_a_loop_that_is_closed_under_the_bus_is_noticed(
     eventually(lambda: bus.threaded.session.state.value == "closed")
     assert "the event loop was closed before the bus was" in caplog.text
     eventually(lambda: set(threading.enumerate()) <= before, what="the threads' end")
+
+
+def test_a_publish_waits_for_a_subscription_only_as_long_as_it_may(connect: Connect, zookeeper: Server) -> None:
+    """What this bus subscribes to before it publishes, it hears; but a silent ZooKeeper may never answer."""
+
+    async def main() -> None:
+        with Proxy(zookeeper.hosts) as proxy:
+            async with connect(hosts=proxy.hosts, request_timeout=30.0) as bus:
+                proxy.black_hole()
+                bus.subscribe("users", lambda message: None)
+                began = time.monotonic()
+                with pytest.raises(zkms.ConnectionLost):
+                    await bus.publish("users", 1, timeout=0.2)
+                assert time.monotonic() - began < 10
+                proxy.heal()
+
+    run(main())

@@ -1,10 +1,12 @@
 """The checker: processes read and write a shared SQLite file through caches; every read is compared with the writes.
 
-    python -m cache.checker --seconds 60 --processes 8 --keys 1000 [--cut] [--stop] [--kill-leader] [--without guard]
+    python -m cache.checker --seconds 60 --processes 8 --keys 1000 [--cut] [--stop] [--kill-leader] [--aio]
+                            [--without guard]
 
 With `--cut`, one process is cut off from ZooKeeper for longer than its session; with `--stop`, one is stopped and
-continued; with `--kill-leader`, ZooKeeper has three servers and its leader is killed. `--without` takes a mechanism
-away (guard, gap, wait, trust), and the checker has to find that. Ends with 0 if nothing wrong was read.
+continued; with `--kill-leader`, ZooKeeper has three servers and its leader is killed. With `--aio` all of them are on
+asyncio. `--without` takes a mechanism away (guard, gap, wait, trust), and the checker has to find that. Ends with 0 if
+nothing wrong was read.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from cache.history import Findings, check
 from zkms.testing import EmbeddedZooKeeper, Proxy
 from zkms.testing.server import Server
 
-WORKER = Path(__file__).parent / "programs" / "worker.py"
+PROGRAMS = Path(__file__).parent / "programs"
 TESTS = Path(__file__).parents[1]
 
 
@@ -46,6 +48,7 @@ class Run:
     cut: bool = False
     stop: bool = False
     kill_leader: bool = False
+    aio: bool = False
     without: str | None = None
     findings: Findings = field(default_factory=Findings)
     counted: list[dict[str, object]] = field(default_factory=list)
@@ -64,7 +67,8 @@ class Run:
 
     def __str__(self) -> str:
         return (
-            f"{self.processes} processes, {self.keys:,} keys, {self.seconds:g} s: {self.findings}; "
+            f"{self.processes} processes{' on asyncio' if self.aio else ''}, {self.keys:,} keys, {self.seconds:g} s: "
+            f"{self.findings}; "
             f"{self.total('hits') / max(1, self.findings.reads):.1%} hits, {self.total('bypasses'):,} bypasses, "
             f"{self.total('discarded'):,} loads discarded, flushes {dict(self.flushes)}"
         )
@@ -150,7 +154,7 @@ class Run:
         }
         paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
         process = subprocess.Popen(
-            [sys.executable, str(WORKER), json.dumps(options)],
+            [sys.executable, str(PROGRAMS / ("aio_worker.py" if self.aio else "worker.py")), json.dumps(options)],
             env=os.environ | {"PYTHONPATH": paths},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -179,6 +183,7 @@ def main() -> int:
     parser.add_argument("--cut", action="store_true")
     parser.add_argument("--stop", action="store_true")
     parser.add_argument("--kill-leader", action="store_true")
+    parser.add_argument("--aio", action="store_true")
     parser.add_argument("--without", choices=["guard", "gap", "wait", "trust"])
     run = Run(**vars(parser.parse_args()))
     with EmbeddedZooKeeper(3 if run.kill_leader else 1) as zookeeper, tempfile.TemporaryDirectory() as directory:

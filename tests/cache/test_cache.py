@@ -434,6 +434,22 @@ def test_what_was_invalidated_is_sent_before_the_bus_closes(node: MakeCache, eve
     eventually(lambda: there.keys() == [])
 
 
+def test_a_cache_may_be_closed_while_its_bus_is(node: MakeCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes second finds nothing left to do, and is not bothered with it."""
+    cache = node()
+    unsubscribe = cache._node._subscription.unsubscribe
+
+    def late(timeout: float) -> None:
+        cache._bus.close()
+        unsubscribe(timeout)
+        raise Closed("the bus is closed")  # as the session says, when its end comes just then
+
+    monkeypatch.setattr(cache._node._subscription, "unsubscribe", late)
+    cache.close()
+    cache.close()
+    assert cache.closed
+
+
 def test_a_coherent_mapping_follows_the_others(connect: Callable[..., zkms.Bus]) -> None:
     """Any MutableMapping, used through what coherent() returns; deleting an item drops it on every node."""
     mine, plain = cachetools.TTLCache(100, 60), {"old": 1}
@@ -515,4 +531,37 @@ bus.close()
 sys.exit(status != 0)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+
+
+def test_a_child_is_not_held_up_by_locks_of_threads_it_does_not_have(zookeeper: Any, zookeeper_root: str) -> None:
+    """It may look at the parent's counters, is told when it calls, and may make a cache of its own."""
+    code = f"""
+import faulthandler, os, sys, zkms
+import zkms.cache.cache as caches
+bus = zkms.connect({zookeeper.hosts!r}, {zookeeper_root!r}, cleaner=False)
+cache = zkms.Cache(bus, "users")
+double = cache.cached(name="double")(lambda number: 2 * number)
+locks = cache._store.lock, caches._entering, caches._sharing
+for lock in locks:
+    lock.acquire()  # as if threads were just there
+pid = os.fork()
+if pid == 0:
+    faulthandler.dump_traceback_later(40, exit=True)
+    assert cache.stats.size == len(cache) == 0
+    try:
+        double(1)
+        os._exit(1)
+    except zkms.UsedAfterFork:
+        pass
+    with zkms.connect({zookeeper.hosts!r}, {zookeeper_root!r}, cleaner=False) as own:
+        zkms.Cache.shared(own, "users")
+    os._exit(0)
+for lock in locks:
+    lock.release()
+_, status = os.waitpid(pid, 0)
+bus.close()
+sys.exit(status != 0)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr

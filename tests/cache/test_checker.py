@@ -28,6 +28,17 @@ def test_nobody_reads_what_a_finished_write_has_replaced(
     assert run.total("hits") > run.findings.reads / 2, "they were served by their caches"
 
 
+def test_nobody_does_on_asyncio(server: EmbeddedZooKeeper, tmp_path: Path) -> None:
+    """Tasks in place of threads, some of them cancelled; one process is cut off for longer than its session."""
+    run = Run(seconds=4, processes=3, session_timeout=2.0, max_staleness=0.8, cut=True, aio=True)
+    run.on(server, "/asyncio", tmp_path)
+    print(run)
+    assert run.findings.broken == []
+    assert run.findings.stale == []
+    assert run.total("hits") > 0
+    assert run.flushes["expired"] >= 1
+
+
 def test_nor_if_a_node_is_cut_off_and_another_one_stopped(
     zookeeper: Server, zookeeper_root: str, tmp_path: Path
 ) -> None:
@@ -50,12 +61,19 @@ def server() -> Iterator[EmbeddedZooKeeper]:
 
 
 @pytest.mark.parametrize(
-    ("without", "cut"),
-    [("guard", False), ("wait", False), ("gap", True), ("trust", True)],
+    ("without", "cut", "aio"),
+    [
+        ("guard", False, False),
+        ("wait", False, False),
+        ("gap", True, False),
+        ("trust", True, False),
+        ("guard", False, True),
+        ("wait", False, True),
+    ],
     ids=lambda value: str(value),
 )
 def test_a_mechanism_that_is_taken_away_is_missed(
-    without: str, cut: bool, server: EmbeddedZooKeeper, tmp_path: Path
+    without: str, cut: bool, aio: bool, server: EmbeddedZooKeeper, tmp_path: Path
 ) -> None:
     """The check against a late load, the flush at a gap, the wait, or the proof: the checker finds that it is gone."""
     for attempt in range(4):  # a busy machine may need more than one
@@ -63,8 +81,8 @@ def test_a_mechanism_that_is_taken_away_is_missed(
         directory.mkdir()
         # Writers that wait long for the one that is cut off would write little for it to miss.
         run = Run(seconds=3, keys=8, processes=3, wait=0.5, session_timeout=2.0, max_staleness=0.8)
-        run.without, run.cut = without, cut
-        run.on(server, f"/{without}-{attempt}", directory)
+        run.without, run.cut, run.aio = without, cut, aio
+        run.on(server, f"/{without}-{aio}-{attempt}", directory)
         print(run)
         if run.findings.broken:
             return

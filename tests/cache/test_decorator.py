@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -136,6 +137,38 @@ def test_key_and_tags_can_be_computed_from_the_arguments(cache: Cache) -> None:
     plain(1)
     cache.invalidate_tag("all")
     assert plain.cache_info().currsize == 0
+
+
+def test_a_method_can_be_invalidated_through_its_object(node: MakeCache) -> None:
+    """As it is called: the object is the first argument."""
+    here, there = node(), node()
+
+    class Team:
+        def __init__(self, number: int) -> None:
+            self.number = number
+            self.calls = 0
+
+        def load(self, user: int) -> tuple[int, int]:
+            self.calls += 1
+            return self.number, user
+
+    class Here(Team):
+        load = here.cached(key=lambda team, user: (team.number, user), name="load")(Team.load)
+
+    class There(Team):
+        load = there.cached(key=lambda team, user: (team.number, user), name="load")(Team.load)
+
+    mine, theirs, others = Here(1), There(1), There(2)
+    for team in (mine, theirs, others):
+        assert team.load(7) == team.load(7) == (team.number, 7)
+        assert team.calls == 1
+    assert mine.load.invalidate(7, wait=30.0)
+    for team in (mine, theirs, others):
+        team.load(7)
+    assert (mine.calls, theirs.calls, others.calls) == (2, 2, 1)
+    assert mine.load.cache_info().misses == 2
+    assert "load" in repr(mine.load)
+    assert copy.copy(mine.load)(7) == (1, 7)
 
 
 def test_what_cannot_be_decorated_is_refused(cache: Cache) -> None:

@@ -243,3 +243,30 @@ def test_leases_that_were_forgotten_are_still_safe() -> None:
         assert leases.take("never missed") == 0
 
     contextvars.copy_context().run(check)
+
+
+def test_of_several_misses_the_first_counts() -> None:
+    """Until a set() uses it up: whoever looks again before storing has not loaded again."""
+
+    def check() -> None:
+        leases = Leases("x")
+        leases.note("key", 1)
+        leases.note("key", 5)
+        assert leases.take("key") == 1
+        leases.note("key", 6)
+        assert leases.take("key") == 6
+
+    contextvars.copy_context().run(check)
+
+
+def test_a_mapping_is_counted_with_the_lock_held() -> None:
+    """Those of cachetools that have a time to live change when they are counted, so two must not count at once."""
+
+    class Watched(dict[Any, Any]):
+        def __len__(self) -> int:
+            assert store.lock.locked()
+            return super().__len__()
+
+    store = Store(Watched())
+    assert store.size() == 0
+    assert store.snapshot().size == 0

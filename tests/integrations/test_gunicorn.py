@@ -19,10 +19,18 @@ from tests.integrations.conftest import HERE, Eventually
 from zkms.testing.server import Server
 
 WORKERS = 2
+CLASSES = {"sync": 1, "gthread": 2}
+"""Kinds of workers, and how many threads each of them has."""
+
+
+@pytest.fixture(params=CLASSES)
+def threads(request: pytest.FixtureRequest) -> int:
+    """How many requests a worker takes at once."""
+    return CLASSES[request.param]
 
 
 @pytest.fixture
-def site(zookeeper: Server, zookeeper_root: str, tmp_path: Path) -> Iterator[httpx.Client]:
+def site(zookeeper: Server, zookeeper_root: str, tmp_path: Path, threads: int) -> Iterator[httpx.Client]:
     """The site, loaded by gunicorn before it forks; ended afterwards, in good order."""
     data = tmp_path / "value"
     data.write_text("old")
@@ -31,6 +39,8 @@ def site(zookeeper: Server, zookeeper_root: str, tmp_path: Path) -> Iterator[htt
         listening.listen(64)
         number, port = listening.fileno(), listening.getsockname()[1]
         command = [sys.executable, "-m", "gunicorn", "--preload", "--bind", f"fd://{number}", "--timeout", "120"]
+        command += ["--worker-class", next(name for name, count in CLASSES.items() if count == threads)]
+        command += ["--threads", str(threads)]
         running = subprocess.Popen(
             [*command, "--workers", str(WORKERS), "--log-level", "warning", "django_site:application"],
             cwd=HERE / "programs",
@@ -38,7 +48,9 @@ def site(zookeeper: Server, zookeeper_root: str, tmp_path: Path) -> Iterator[htt
             pass_fds=[number],
         )
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
+        # Every request on a connection of its own: a worker with threads keeps those that it has.
+        headers = {"Connection": "close"}
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120, headers=headers) as client:
             yield client
         running.send_signal(signal.SIGTERM)
         assert running.wait(60) == 0
@@ -47,18 +59,19 @@ def site(zookeeper: Server, zookeeper_root: str, tmp_path: Path) -> Iterator[htt
         running.wait()
 
 
-def read(client: httpx.Client) -> list[dict[str, Any]]:
-    """As many answers at once as there are workers, which are too slow for one of them to give all."""
-    with ThreadPoolExecutor(WORKERS) as pool:
-        return [answer.json() for answer in pool.map(client.get, ["/read"] * WORKERS)]
+def read(client: httpx.Client, threads: int) -> list[dict[str, Any]]:
+    """As many answers at once as the workers can give, which are too slow for one of them to give all."""
+    count = WORKERS * threads
+    with ThreadPoolExecutor(count) as pool:
+        return [answer.json() for answer in pool.map(client.get, ["/read"] * count)]
 
 
-def test_a_write_in_one_worker_is_seen_by_all(site: httpx.Client, eventually: Eventually) -> None:
+def test_a_write_in_one_worker_is_seen_by_all(site: httpx.Client, threads: int, eventually: Eventually) -> None:
     """Although the parent of the workers had used the cache before it forked them."""
     having: dict[int, dict[str, Any]] = {}
 
     def everybody_has_it() -> bool:
-        having.update({answer["pid"]: answer for answer in read(site) if answer["cached"]})
+        having.update({answer["pid"]: answer for answer in read(site, threads) if answer["cached"]})
         return len(having) == WORKERS
 
     eventually(everybody_has_it, timeout=120, what="a cached value in every worker")
@@ -69,7 +82,7 @@ def test_a_write_in_one_worker_is_seen_by_all(site: httpx.Client, eventually: Ev
     seen: set[int] = set()
 
     def everybody_was_asked() -> bool:
-        answers = read(site)
+        answers = read(site, threads)
         assert {answer["value"] for answer in answers} == {"new"}
         seen.update(answer["pid"] for answer in answers)
         return len(seen) == WORKERS

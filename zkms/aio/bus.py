@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from zkms.aio.bulk import Bulk
 from zkms.aio.calls import Calls
-from zkms.aio.outbox import Kind, Outbox
+from zkms.aio.outbox import Kind, Outbox, late
 from zkms.aio.publisher import TopicPublisher
 from zkms.aio.receipt import Receipt
 from zkms.aio.stream import Stream
@@ -274,17 +274,21 @@ class Bus:
         packed = self._bus.packed(topic, data, key, headers, id, codec, priority=priority, ttl=ttl)
         deadline = time.monotonic() + self._bus._allowed(timeout)
         self._bus.options(topic, to_self, if_nobody)
-        await self._subscribed(topic)
+        await self._subscribed(topic, deadline)
         receipt = await self._outbox.send(Kind(topic, to_self, if_nobody, packed.codec, priority), packed, deadline)
         if id is not None and receipt.duplicate_of is not None:
             raise DuplicateMessage(topic, id, receipt.duplicate_of)
         return Receipt(receipt, self._calls)
 
-    async def _subscribed(self, topic: str) -> None:
+    async def _subscribed(self, topic: str, deadline: float) -> None:
         """What this bus subscribes to before it publishes, it hears."""
         subscription = self._subscriptions.get(topic)
         if subscription is not None and not subscription.busy.done():
-            await self._calls.finished(subscription.busy)
+            try:
+                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                    await self._calls.finished(subscription.busy)
+            except TimeoutError as error:
+                raise late(sent=False) from error
 
     async def publish_many(
         self,
@@ -309,7 +313,7 @@ class Bus:
         self._bus.options(check_target(topic), to_self, if_nobody)
         codec = check_codec(codec) or self._bus.config.codec
         bulk = Bulk(self._bus, self._calls, topic, to_self, if_nobody, timeout)
-        await self._subscribed(topic)
+        await self._subscribed(topic, time.monotonic() + self._bus._allowed(timeout))
 
         def packed(data: Any) -> Packed:
             own_key, own_id = key(data) if key else None, id(data) if id else None
@@ -385,7 +389,7 @@ class Bus:
         for what, callback in (("handler", handler), ("on_gap", on_gap), ("on_error", on_error)):
             if callback is not None and not callable(callback):
                 raise InvalidArgument(f"{what} must be callable, not {callback!r:.60}")
-        stream = Stream(self._calls, topic, on_gap, on_error)
+        stream = Stream(self._calls, topic, on_gap, on_error, pulled=handler is None)
         subscribe = functools.partial(
             self._bus.subscribe,
             topic,

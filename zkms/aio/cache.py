@@ -25,14 +25,14 @@ from zkms.aio.receipt import Receipt
 from zkms.aio.stream import returned
 from zkms.cache.cache import Cache as ThreadedCache
 from zkms.cache.cache import _Abandoned
+from zkms.cache.decorator import Bound, CacheInfo, decorate
 from zkms.cache.decorator import Cached as ThreadedCached
-from zkms.cache.decorator import CacheInfo, decorate
 from zkms.cache.keys import Key, check_tags
 from zkms.cache.outcome import Outcome
 from zkms.cache.settings import Settings
 from zkms.cache.stats import CacheEvent, CacheStats, OnEvent
 from zkms.cache.store import MISSING, UNTRUSTED, Flight, clock
-from zkms.cache.waiting import LOOK_EVERY, Waiting
+from zkms.cache.waiting import NOT_YET, Waiting
 from zkms.config import check_seconds
 from zkms.errors import Closed, ConnectionLost, InvalidArgument, UsedAfterFork, ZkmsError
 from zkms.receipt import Receipt as ThreadedReceipt
@@ -124,6 +124,7 @@ class Cache:
                 closing = self._calls.submit(self._cache.close, timeout)
             except Closed:
                 return  # with the bus
+            self._opening.undone_by(closing)  # before another of this name is opened, also if we are cancelled
             await self._calls.finished(closing)
             closing.result()
 
@@ -280,8 +281,8 @@ class Cache:
     async def invalidate(self, key: Key, wait: float | None = None) -> Outcome | None:
         """Drop a key on every node: here before this returns, elsewhere soon.
 
-        With `wait`, return when every live node has dropped it, or after so many seconds (and, if ZooKeeper does not
-        answer, about one more): the `Outcome` is true, or says who has not. Without, return None at once. When
+        With `wait`, return when every live node has dropped it, or after so many seconds: the `Outcome` is true, or
+        says who has not. Without, return None at once. When
         cancelled, the invalidation is sent all the same.
         """
         return await self.invalidate_many([key], wait)
@@ -325,16 +326,19 @@ class Cache:
         waiting = Waiting(self._bus.threaded, receipt, self.threaded.settings.max_staleness)
         own = Receipt(receipt, self._calls)
         while True:
-            left = deadline - time.monotonic()
             try:
-                await own.wait(max(0.0, min(left, LOOK_EVERY)))
-                await self._calls.run(waiting._look, deadline)
+                await own.wait_for(waiting.turn(deadline))
+                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                    await self._calls.run(waiting.look, deadline)
+                waiting.why = NOT_YET
             except ConnectionLost as error:
-                waiting._why = f"not known: {error}"
-            missing = waiting._missing()
+                waiting.why = f"not known: {error}"
+            except TimeoutError:
+                pass  # the time is over, before it could be asked who has vanished
+            missing = waiting.missing()
             left = deadline - time.monotonic()
             if not missing or left <= 0 or self.closed:
-                return waiting._outcome(missing)
+                return waiting.outcome(missing)
             if not receipt.pending:  # only those that have vanished: their time will be over
                 await asyncio.sleep(min(left, PAUSE))
 
@@ -377,7 +381,7 @@ class Cached:
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Methods: the instance is the first argument, so `key=` has to make a key of it."""
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else Bound(self, instance)
 
     def __repr__(self) -> str:
         return repr(self._cached)

@@ -66,6 +66,17 @@ class Calls:
                 )
                 self._orphaned()
 
+    def here_or_post(self, step: Callable[[], None]) -> None:
+        """Run a step at once if we are on the loop, else post it."""
+        try:
+            here = asyncio.get_running_loop() is self.loop
+        except RuntimeError:
+            here = False
+        if here:
+            step()
+        else:
+            self.post(step)
+
     def close(self) -> None:
         """End the threads when they have done what they were given."""
         self._lost.acquire(blocking=False)

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
 
 from zkms.aio.calls import Calls
 from zkms.errors import Closed
@@ -45,6 +46,10 @@ class Opening(Generic[T]):
                 calls.undoing[self._name] = calls.submit(self._undo, made[0]) if made else job
             raise
         return job.result()
+
+    def undone_by(self, closing: Future[Any]) -> None:
+        """It is being closed: whoever opens another of the same name waits for that."""
+        self._calls.undoing[self._name] = closing
 
     def _open(self) -> T:
         made = self._make()

@@ -101,15 +101,19 @@ class Receipt:
 
         Raises `ConnectionLost` if ZooKeeper cannot be asked in that time.
         """
+        return await self.wait_for(None if timeout is None else check_seconds("timeout", timeout), ANSWER)
+
+    async def wait_for(self, seconds: float | None, answer: float = 0.0) -> Receipt:
+        """wait(); ZooKeeper has `answer` seconds for each answer, however soon the time is over."""
         self._calls.check_loop()
         clock = self._calls.loop.time
-        deadline = None if timeout is None else clock() + check_seconds("timeout", timeout)
+        deadline = None if seconds is None else clock() + seconds
         fired = set(self._receipt.pending)
         bell = Bell(self._calls)
         while self._receipt.pending:
             left = None if deadline is None else deadline - clock()
             try:
-                await self._calls.run(self._receipt.look, fired, bell, None if left is None else max(left, ANSWER))
+                await self._look(fired, bell, None if left is None else max(left, answer))
             except ConnectionLost:
                 fired.update(self._receipt.pending)  # the watches went with the connection
                 if deadline is not None and clock() >= deadline:
@@ -120,4 +124,14 @@ class Receipt:
                 break
             if not fired:
                 await bell.wait(left)
+                if not fired and deadline is not None and clock() >= deadline:
+                    break
         return self
+
+    async def _look(self, fired: set[str], bell: Bell, seconds: float | None) -> None:
+        """On a worker; so many others may wait there for a silent ZooKeeper that our turn never comes."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._calls.run(self._receipt.look, fired, bell, seconds)
+        except TimeoutError as error:
+            raise ConnectionLost("ZooKeeper did not answer in time") from error

@@ -31,12 +31,18 @@ SLICE = 0.005
 class Stream:
     """Takes what a threaded subscription has read. Used on the event loop, by one taker at a time."""
 
-    def __init__(self, calls: Calls, topic: str, on_gap: OnGap | None, on_error: OnError | None) -> None:
+    def __init__(
+        self, calls: Calls, topic: str, on_gap: OnGap | None, on_error: OnError | None, *, pulled: bool
+    ) -> None:
+        """`pulled`: whoever takes may be cancelled, but callbacks that have begun go on."""
         self._calls = calls
+        self._pulled = pulled
         self._topic = topic
         self._callbacks = {"on_gap": on_gap, "on_error": on_error}
         self._told: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
         """Callbacks that are due: heard of on any thread, called on the loop."""
+        self._telling: asyncio.Future[Any] | None = None
+        """A callback that has begun, where whoever waits for it may be cancelled."""
         self._source: Subscription | None = None
         self._opened: Future[Unpacked | None] | None = None
         self._asleep = False
@@ -143,13 +149,38 @@ class Stream:
         return opened.result()
 
     async def tell(self) -> None:
-        """Call the callbacks that are due, in order."""
-        while self._told:
-            callback, args = self._told.popleft()
-            try:
-                await returned(callback(*args))
-            except Exception:
-                log.exception("%s of %r raised", callback, self._topic)
+        """Call the callbacks that are due, in order.
+
+        One that has begun comes to its end: a gap must not get lost because whoever happened to wait for the next
+        message was cancelled. The next one waits on for it.
+        """
+        while self._told or self._telling is not None:
+            if self._telling is None:
+                callback, args = self._told.popleft()
+                if not self._pulled:
+                    await self._call(callback, args)
+                    continue
+                self._telling = asyncio.ensure_future(self._call(callback, args))
+            telling = self._telling
+            await asyncio.wait([telling])
+            if self._telling is telling:
+                self._telling = None
+
+    async def _call(self, callback: Callable[..., object], args: tuple[object, ...]) -> None:
+        try:
+            await returned(callback(*args))
+        except BaseException as error:
+            if must_pass(error):
+                raise
+            log.exception("%s of %r raised", callback, self._topic)
+
+
+def must_pass(error: BaseException) -> bool:
+    """Whether what a user's callback raised is for the event loop, and not an error to be told: we are cancelled."""
+    if isinstance(error, asyncio.CancelledError):  # or only something that the callback awaited
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    return isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit)
 
 
 async def returned(result: Any) -> Any:

@@ -8,13 +8,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import Future
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from zkms.aio.calls import Calls
-from zkms.aio.stream import Stream, returned
+from zkms.aio.iteration import Iteration
+from zkms.aio.stream import Stream, must_pass, returned
 from zkms.config import check_seconds
 from zkms.errors import Closed, InvalidArgument, NotSubscribed, ZkmsError
 from zkms.message import Handover, Message
@@ -26,13 +27,16 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 log = logging.getLogger("zkms.aio")
+A_MOMENT = 0.5
+"""Seconds in which a loop that has cancelled its tasks is closed."""
 
 
 class Subscription:
     """What bus.subscribe() returns: `await` it, use it in `async with`, or go straight into `async for`.
 
     Subscribing begins at once. When an `await` of it, or the first step of an `async with` or `async for`, has
-    returned, nothing is missed any more. If that is cancelled, the subscription is given up.
+    returned, nothing is missed any more. If that is cancelled, the subscription is given up. An `async for` that goes
+    straight into what bus.subscribe() returns gives it up at its end too, also by `break`: nobody else would.
     """
 
     def __init__(
@@ -54,6 +58,8 @@ class Subscription:
         self._source: ThreadedSubscription | None = None
         self._lock = threading.Lock()
         self._abandoned = False
+        self._held = False
+        """Whether somebody has awaited or entered it, and may go on with it after an `async for`."""
         self._unpacked: deque[Message | Undecodable] = deque()
         self._entry: Handover
         self._iterated: list[Handover] = []
@@ -119,6 +125,7 @@ class Subscription:
                 self._task = self._calls.loop.create_task(
                     self._deliver(self._source, self._handler), name=f"zkms-{self.topic}"
                 )
+                self._task.add_done_callback(self._delivered)
         self._opened.set_result(None)
 
     async def _stood(self) -> None:
@@ -126,6 +133,22 @@ class Subscription:
         if not self._opened.done():
             await asyncio.wait([self._opened])
         self._opened.result()
+
+    def abandon(self) -> None:
+        """Nobody has it in hand any more. On any thread."""
+        if not (self._stream.closed or self._held or self._calls.loop.is_closed()):
+            self._calls.here_or_post(self._abandon)
+
+    def _delivered(self, task: asyncio.Task[None]) -> None:
+        """The task has ended. We wait a moment: a loop that is about to close has cancelled it too."""
+        if not self._stream.closed:
+            self._calls.loop.call_later(A_MOMENT, self._give_up, "cancelled" if task.cancelled() else "ended")
+
+    def _give_up(self, how: str) -> None:
+        """Nobody takes messages any more: others must not wait for our acks."""
+        if not self._stream.closed:
+            log.error("the delivery of %r was %s: unsubscribed", self.topic, how)
+            self._abandon()
 
     async def _ready(self) -> Subscription:
         self._calls.check_loop()
@@ -149,9 +172,11 @@ class Subscription:
 
     def __await__(self) -> Generator[Any, None, Subscription]:
         """Wait until nothing that is published is missed any more."""
+        self._held = True
         return self._ready().__await__()
 
     async def __aenter__(self) -> Subscription:
+        self._held = True
         return await self._ready()
 
     async def __aexit__(
@@ -233,15 +258,16 @@ class Subscription:
         if timeout is not None:
             timeout = check_seconds("timeout", timeout)
         self._check_pull()
+        self._held = True
         messages, entries = await self._take(count, timeout)
         if not self._manual:
             for entry in entries:
                 entry.finish()
         return messages
 
-    def __aiter__(self) -> Subscription:
+    def __aiter__(self) -> AsyncIterator[Message]:
         """Messages until the subscription is closed; each is acked when the loop comes back for the next."""
-        return self
+        return self if self._held else Iteration(self)
 
     async def __anext__(self) -> Message:
         iterated, self._iterated = self._iterated, []
@@ -360,13 +386,11 @@ class Subscription:
                         await result
                     else:
                         await returned(result)
-            except asyncio.CancelledError as error:
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
+            except BaseException as error:
+                if must_pass(error):
                     raise
-                await self._report(source, RuntimeError(repr(error)), item)  # something that the handler awaited
-            except Exception as error:  # noqa: BLE001 - the user's code; a live message is not repeated
-                await self._report(source, error, item)
+                told = error if isinstance(error, Exception) else RuntimeError(repr(error))
+                await self._report(source, told, item)  # a live message is not repeated
             if time.monotonic() > rest_at:
                 await stream.rest()
                 rest_at = stream.rest_at

@@ -28,7 +28,7 @@ from zkms.cache.node import Node
 from zkms.cache.outcome import Outcome
 from zkms.cache.settings import Settings, given
 from zkms.cache.stats import CacheStats, OnEvent
-from zkms.cache.store import MISSING, NEVER, UNTRUSTED, Flight, Store, clock, new_mapping
+from zkms.cache.store import MISSING, NEVER, UNTRUSTED, Flight, Store, check_mapping, clock, new_mapping
 from zkms.config import check_seconds
 from zkms.errors import InvalidArgument, Timeout, ZkmsError
 
@@ -85,6 +85,7 @@ class Cache:
         self._bus = bus
         self._loader = loader
         if mapping is not None:
+            check_mapping(mapping)
             mapping.clear()  # loaded when nobody could have told us of changes
         self._store = Store(new_mapping(maxsize, ttl) if mapping is None else mapping, negative=negative)
         self._leases = Leases(name)
@@ -111,7 +112,7 @@ class Cache:
 
     def __repr__(self) -> str:
         state = "closed" if self._node.closed else "trusted" if self._store.trusted else "not trusted"
-        return f"<Cache {self.name!r}: {len(self._store.mapping)} values, {state}>"
+        return f"<Cache {self.name!r}: {self._store.size()} values, {state}>"
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -156,7 +157,7 @@ class Cache:
         return False
 
     def __len__(self) -> int:
-        return len(self._store.mapping)
+        return self._store.size()
 
     def holds(self, key: Key) -> bool:
         """Whether it is here and trusted, as `in` says; but not noted as missed, so no set() depends on it."""
@@ -187,14 +188,15 @@ class Cache:
         """Counters."""
         return self._store.snapshot()
 
-    def look(self, key: Key) -> tuple[Key, Any]:
+    def look(self, key: Key, *, note: bool = True) -> tuple[Key, Any]:
         """A step for those who wait in their own way: the plain key, and its value, `MISSING` or `UNTRUSTED`.
 
-        Never blocks. What is not here is noted, so that a set() by this thread or task is checked.
+        Never blocks. What is not here is noted, unless told otherwise, so that a set() by this thread or task is
+        checked.
         """
         plain = self._check(key)
         value = self._store.find(plain)
-        if value is MISSING or value is UNTRUSTED:
+        if note and (value is MISSING or value is UNTRUSTED):
             self._leases.note(plain, self._store.ticket)
         return plain, value
 
@@ -270,8 +272,8 @@ class Cache:
     def invalidate(self, key: Key, wait: float | None = None) -> Outcome | None:
         """Drop a key on every node: here before this returns, elsewhere soon.
 
-        With `wait`, return when every live node has dropped it, or after so many seconds (and, if ZooKeeper does not
-        answer, about one more): the `Outcome` is true, or says who has not. Without, return None at once.
+        With `wait`, return when every live node has dropped it, or after so many seconds: the `Outcome` is true, or
+        says who has not. Without, return None at once.
         """
         return self.invalidate_many([key], wait)
 
@@ -379,9 +381,15 @@ def _leave(cache: Cache) -> None:
 
 
 def _distrust_after_fork() -> None:
-    """In a forked child nobody applies invalidations: the slow way is taken, which says so."""
+    """In a forked child nobody applies invalidations: the slow way is taken, which says so.
+
+    A thread that the child does not have may hold a lock; the child may look at counters, and make caches of its own.
+    """
+    global _entering, _sharing
+    _entering, _sharing = threading.Lock(), threading.Lock()
     for cache in _open.values():
         cache._store.until = NEVER
+        cache._store.lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_distrust_after_fork)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 import weakref
 from collections.abc import Callable, Iterable
 from types import CodeType
@@ -47,17 +46,16 @@ class Cached:
         self._make_tags = tags if callable(tags) else None
         self._tag = tag
         self._tags = (tag,) if callable(tags) else (*check_tags(tags), tag)
-        self._counting = threading.Lock()
         self._loads = 0
         self._calls = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The kept result for these arguments, or the function's own."""
-        with self._counting:
+        with self._cache._store.lock:  # not one of our own: a forked child finds that one free
             self._calls += 1
 
         def load(_key: Key) -> Any:
-            with self._counting:
+            with self._cache._store.lock:
                 self._loads += 1
             return self._function(*args, **kwargs)
 
@@ -65,7 +63,7 @@ class Cached:
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Methods: the instance is the first argument, so `key=` has to make a key of it."""
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else Bound(self, instance)
 
     def __repr__(self) -> str:
         return f"<cached {self._tag} in {self._cache.name!r}>"
@@ -83,7 +81,7 @@ class Cached:
     def cache_info(self) -> CacheInfo:
         """How often a result was there, and how often it had to be computed."""
         size = self._cache._store.tagged(self._tag)
-        with self._counting:
+        with self._cache._store.lock:
             return CacheInfo(self._calls - self._loads, self._loads, self._cache.settings.maxsize, size)
 
     def cache_clear(self, wait: float | None = None) -> Outcome | None:
@@ -93,6 +91,31 @@ class Cached:
     def invalidate(self, *args: Any, wait: float | None = None, **kwargs: Any) -> Outcome | None:
         """Drop the result for these arguments, on every node."""
         return self._cache.invalidate(self.cache_key(*args, **kwargs), wait)
+
+
+class Bound:
+    """A cached method of one object, which is the first argument of its calls and of its invalidate()."""
+
+    def __init__(self, cached: Any, instance: object) -> None:
+        self.__func__ = cached
+        self.__self__ = instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As the function."""
+        return self.__func__(self.__self__, *args, **kwargs)
+
+    def invalidate(self, *args: Any, wait: float | None = None, **kwargs: Any) -> Any:
+        """Drop the result for this object and these arguments, on every node."""
+        return self.__func__.invalidate(self.__self__, *args, wait=wait, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """The rest is the function's: cache_info(), cache_clear()."""
+        if name == "__func__":  # a copy that is not made yet
+            raise AttributeError(name)
+        return getattr(self.__func__, name)
+
+    def __repr__(self) -> str:
+        return f"<{self.__func__!r} of {self.__self__!r:.60}>"
 
 
 def decorate(

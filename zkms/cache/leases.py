@@ -33,10 +33,14 @@ class Leases:
         self._noted: ContextVar[_Noted] = ContextVar(f"zkms-cache-{name}", default=_NOTHING)
 
     def note(self, key: Key, ticket: int) -> None:
-        """This context has missed the key, and may load it now."""
+        """This context has missed the key, and may load it now; of several misses before a set(), the first counts.
+
+        Who looks once more before storing what it has loaded (cachetools' decorator does, with a lock) has not loaded
+        it again.
+        """
         noted, forgotten = self._noted.get()
         tickets = dict(noted)
-        tickets.pop(key, None)
+        ticket = min(ticket, tickets.pop(key, ticket))
         if len(tickets) >= KEPT:
             oldest = tickets.pop(next(iter(tickets)))
             forgotten = oldest if forgotten is None else min(forgotten, oldest)

@@ -11,13 +11,15 @@ del users[cachetools.keys.hashkey(42)]      # on every node
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from zkms.cache.cache import Cache
 from zkms.cache.outcome import Outcome
 from zkms.cache.stats import OnEvent
 from zkms.cache.store import MISSING, UNTRUSTED
 from zkms.errors import InvalidArgument
+
+_NO_DEFAULT: Any = object()
 
 if TYPE_CHECKING:
     from zkms.bus import Bus
@@ -63,6 +65,16 @@ class Coherent(MutableMapping[K, V], Generic[K, V]):
 
     def __len__(self) -> int:
         return len(self.cache.keys())
+
+    def pop(self, key: K, default: Any = _NO_DEFAULT) -> Any:
+        """Drop a key on every node, also if it is not here: it may be elsewhere; its value here, or the default."""
+        _, value = self.cache.look(key, note=False)
+        self.cache.invalidate(key)
+        if value is not MISSING and value is not UNTRUSTED:
+            return value
+        if default is _NO_DEFAULT:
+            raise KeyError(key)
+        return default
 
     def clear(self) -> None:
         """Drop everything, on every node."""

@@ -49,6 +49,7 @@ class Node:
         self._store = store
         self._max_staleness = max_staleness
         self._on_event = on_event
+        self._stopping = threading.Lock()
         self._ended = threading.Event()
         self._sender = Sender(bus, self.topic, store, self._tell)
 
@@ -134,9 +135,10 @@ class Node:
 
     def stop(self, timeout: float) -> bool:
         """Serve nothing more, then send what waits; False if that was done before."""
-        if self.closed:
-            return False
-        self.closed = True
+        with self._stopping:
+            if self.closed:
+                return False
+            self.closed = True
         self._pulse.close()
         self._ended.set()
         self._sender.close(timeout)
@@ -147,5 +149,7 @@ class Node:
         """After stop(): unsubscribe."""
         try:
             self._subscription.unsubscribe(timeout)
+        except Closed:
+            log.debug("cache %r has left with its bus, which was closed meanwhile", self.name)
         except ConnectionLost as error:
             log.warning("cache %r: its registration ends with the session: %s", self.name, error)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from zkms.cache.keys import Key
 from zkms.cache.stats import CacheStats, Counters
 from zkms.cache.tickets import Tickets
-from zkms.errors import ZkmsError
+from zkms.errors import InvalidArgument, ZkmsError
 
 log = logging.getLogger("zkms.cache")
 NEVER = float("-inf")
@@ -63,6 +63,13 @@ def new_mapping(maxsize: int, ttl: float | None) -> MutableMapping[Key, Any]:
     except ImportError as error:
         raise MissingExtra("zkms.Cache needs the package cachetools: pip install 'zkms[cache]'") from error
     return Recent(maxsize) if ttl is None else cachetools.TTLCache(maxsize, ttl, timer=clock)
+
+
+def check_mapping(mapping: MutableMapping[Key, Any]) -> None:
+    """Refuse one that makes values by itself: nobody would know when, so an invalidation could not void them."""
+    makes = getattr(type(mapping), "__missing__", None)
+    if makes is not None and str(getattr(makes, "__module__", "")).partition(".")[0] != "cachetools":
+        raise InvalidArgument(f"{type(mapping).__name__} makes values by itself (__missing__): give a plain mapping")
 
 
 class Store:
@@ -142,6 +149,11 @@ class Store:
         trusted = clock() < self.until
         with self.lock:
             return trusted and key in self.mapping
+
+    def size(self) -> int:
+        """How many values are here, trusted or not. With the lock: some mappings drop what has expired meanwhile."""
+        with self.lock:
+            return len(self.mapping)
 
     def keys(self) -> list[Key]:
         """All that `find` would have."""

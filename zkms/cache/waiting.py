@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 UNSUBSCRIBED = "unsubscribed"
 """The reason that a receipt gives for a cache that was closed: it serves nothing any more."""
+NOT_YET = "has not dropped it yet"
 LOOK_EVERY = 1.0
 """Seconds between two looks for nodes that have vanished."""
 ANSWER = 1.0
@@ -36,25 +37,33 @@ class Waiting:
         self._max_staleness = max_staleness
         self._gone: dict[str, tuple[float, str]] = {}
         """Since when a subscription is known to have vanished, and why."""
-        self._why = "has not dropped it yet"
+        self.why = NOT_YET
+        """What to say of those that are missing."""
 
     def wait(self, deadline: float, ended: threading.Event) -> Outcome:
         """Return when nobody is missing, at the deadline, or when the cache is closed."""
         while True:
-            left = deadline - time.monotonic()
             try:
-                self._receipt.wait(max(0.0, min(left, LOOK_EVERY)))
-                self._look(deadline)
+                self._receipt.wait_until(time.monotonic() + self.turn(deadline))
+                self.look(deadline)
+                self.why = NOT_YET
             except ConnectionLost as error:
-                self._why = f"not known: {error}"
-            missing = self._missing()
+                self.why = f"not known: {error}"
+            missing = self.missing()
             left = deadline - time.monotonic()
             if not missing or left <= 0 or ended.is_set():
-                return self._outcome(missing)
+                return self.outcome(missing)
             if not self._receipt.pending:  # only those that have vanished: their time will be over
                 ended.wait(min(left, max(0.0, self._silent_at() - time.monotonic())))
 
-    def _look(self, deadline: float) -> None:
+    # Single steps, for zkms.aio too.
+
+    def turn(self, deadline: float) -> float:
+        """Seconds to wait before the next look; the last turn is no shorter than the others, as long as one is."""
+        left = max(0.0, deadline - time.monotonic())
+        return left if left < 2 * LOOK_EVERY else LOOK_EVERY
+
+    def look(self, deadline: float) -> None:
         """Who of those that have not answered is registered no more?"""
         now = time.monotonic()
         for name, reason in self._receipt.gone.items():
@@ -76,9 +85,10 @@ class Waiting:
     def _silent_at(self) -> float:
         return max((since for since, _ in self._gone.values()), default=0.0) + self._max_staleness
 
-    def _missing(self) -> dict[str, str]:
+    def missing(self) -> dict[str, str]:
+        """Who may still serve it, and why."""
         now = time.monotonic()
-        missing = dict.fromkeys(self._receipt.pending, self._why)
+        missing = dict.fromkeys(self._receipt.pending, self.why)
         for name, (since, reason) in self._gone.items():
             if now < since + self._max_staleness:
                 missing[name] = reason
@@ -86,7 +96,8 @@ class Waiting:
                 missing.pop(name, None)
         return missing
 
-    def _outcome(self, missing: dict[str, str]) -> Outcome:
+    def outcome(self, missing: dict[str, str]) -> Outcome:
+        """As it is told."""
         everybody = {*self._receipt.acked, *self._receipt.pending, *self._receipt.gone}
         return Outcome(
             tuple(sorted(client_of(name) for name in everybody - missing.keys())),

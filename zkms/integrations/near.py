@@ -47,7 +47,7 @@ class NearCache(Cache):
 
     def find(self, key: Key, *, note: bool = True) -> Any:
         """The value, or `MISSING`. A miss is noted, unless told otherwise: a set() that follows is checked then."""
-        found = self.look(key)[1] if note else self._store.find(self._check(key))
+        _, found = self.look(key, note=note)
         return MISSING if found is MISSING or found is UNTRUSTED else found.value
 
     @property

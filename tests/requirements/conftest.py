@@ -1,0 +1,119 @@
+"""What the tests of the requirements share: buses, and workers that write down what they get."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import zkms
+from zkms.routing import partition_of
+from zkms.testing.server import Server
+
+Connect = Callable[..., zkms.Bus]
+Eventually = Callable[..., None]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What a requirement says has nothing to do with where the server runs: not in containers as well."""
+    left_out = [item for item in items if _is_left_out(item)]
+    if left_out:
+        items[:] = [item for item in items if not _is_left_out(item)]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    return item.path.parent.name == "requirements" and params.get("zookeeper_kind") == "container"
+
+
+@pytest.fixture
+def connect(zookeeper: Server, zookeeper_root: str) -> Iterator[Connect]:
+    """Connect buses under the test's root, closed after it."""
+    buses: list[zkms.Bus] = []
+
+    def start(**options: Any) -> zkms.Bus:
+        defaults: dict[str, Any] = {"hosts": zookeeper.hosts, "root": zookeeper_root, "cleaner": False}
+        buses.append(zkms.connect(**{**defaults, **options}))
+        return buses[-1]
+
+    yield start
+    for bus in buses:
+        with suppress(zkms.ZkmsError):
+            bus.close()
+
+
+@pytest.fixture
+def bus(connect: Connect) -> zkms.Bus:
+    """The publisher, most of the time."""
+    return connect()
+
+
+class Worker:
+    """A member of a group with a bus of its own, and all that it got, in order."""
+
+    def __init__(self, bus: zkms.Bus, topic: str, group: str, work: Callable[[zkms.Message], None], **options: Any):
+        """Join."""
+        self.bus = bus
+        self.got: list[Any] = []
+        self.keys: list[str | None] = []
+        self._work = work
+        self._lock = threading.Lock()
+        self.subscription = bus.subscribe(topic, self._hear, group=group, **options)
+
+    def _hear(self, message: zkms.Message) -> None:
+        self._work(message)
+        with self._lock:
+            self.got.append(message.data)
+            self.keys.append(message.key)
+
+
+Crew = Callable[..., list[Worker]]
+
+
+@pytest.fixture
+def crew(connect: Connect, eventually: Eventually) -> Crew:
+    """Members of a group, each with a bus of its own, once every one of them has its share of the partitions."""
+
+    def assemble(
+        count: int,
+        topic: str,
+        partitions: int = 2,
+        work: Callable[[zkms.Message], None] = lambda _message: None,
+        **options: Any,
+    ) -> list[Worker]:
+        options = {"group": "workers", "partitions": partitions, **options}
+        workers = [Worker(connect(), topic, work=work, **options) for _ in range(count)]
+        least = partitions // count
+
+        def shared() -> bool:
+            shares = [worker.subscription.partitions for worker in workers]
+            return all(len(share) >= least for share in shares) and sum(map(len, shares)) == partitions
+
+        eventually(shared, what="an even share for every member")
+        return workers
+
+    return assemble
+
+
+def keys_for(partitions: int) -> list[str]:
+    """A key for each partition."""
+    keys: dict[int, str] = {}
+    number = 0
+    while len(keys) < partitions:
+        keys.setdefault(partition_of(f"block-{number}", partitions), f"block-{number}")
+        number += 1
+    return [keys[partition] for partition in range(partitions)]
+
+
+def publish_blocks(bus: zkms.Bus, topic: str, keys: list[str], each: int) -> None:
+    """So many messages for each key, in turns: [key, 0], [key, 1], ..."""
+    bus.publish_many(topic, [[key, number] for number in range(each) for key in keys], key=lambda data: str(data[0]))
+
+
+def block(key: str, *numbers: int) -> list[list[object]]:
+    """The messages of one key."""
+    return [[key, number] for number in numbers]
