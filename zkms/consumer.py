@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("zkms.consumer")
 TICK = 0.25
 """Seconds between two looks at what has been in hand for too long."""
+PACE_OVER = 16
+"""Messages over which the handler's pace is averaged, about."""
 
 
 class Consumer:
@@ -99,6 +101,8 @@ class Consumer:
         self._removed = False
         """Whether another process has given the subscription up."""
         self._handling: Message | None = None
+        self.pace = 0.0
+        """Seconds that a message takes our handler, averaged over the last ones."""
         self._thread: threading.Thread | None = None
         self._owed: list[Hold] = []
         """Lanes that are to be given back, and could not yet be."""
@@ -349,6 +353,7 @@ class Consumer:
         before: Future[None] | None = None
         while handler is not None and (message := self._next(None)) is not None:
             self._handling = message
+            began = time.monotonic()
             try:
                 handler(message)
             except BaseException as error:  # noqa: BLE001 - the user's code
@@ -357,6 +362,7 @@ class Consumer:
                 if not self._manual:
                     self._finish(message)
             self._handling = None
+            self.pace += (time.monotonic() - began - self.pace) / PACE_OVER
             handled += 1
             if handled % (CAREFUL // 2) == 0:  # no more than CAREFUL may be handled and not stored
                 lane = message.entry.lane

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from zkms.assignment import Load, assign
+from zkms.assignment import Load, assign, slow_ones
 from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, TransactionFailed, ZkmsError
 from zkms.hold import Claim, claim
 from zkms.lane import Lane
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("zkms.rota")
 LOOK = 1.0
 """Seconds after which a member looks by itself, whatever it was told."""
+REPEATEDLY, FORGIVEN = 3, 10
+"""Looks in a row at which a member was slow until it gets less, and until which it counts."""
 TICK = 0.25
 """Seconds between two looks at what is in hand."""
 
@@ -62,6 +64,9 @@ class Reading(Protocol):
         """Give back what could not be given back before."""
         ...
 
+    pace: float
+    """Seconds that a message takes its handler."""
+
     def tend(self) -> bool:
         """Take back what was in hand for too long; True if its handler is stuck."""
         ...
@@ -89,6 +94,8 @@ class Rota:
         """Seconds that messages in hand are waited for, before a partition is given back."""
         self._closed = False
         self._stuck = False
+        self._slow: dict[str, int] = {}
+        self._timed = 0.0
         self._paused = 0.0
         self._unverified = False
         self._looked = 0.0
@@ -138,6 +145,7 @@ class Rota:
             sum(lane.out for lane in lanes),
             sum(lane.handled for lane in lanes),
             self._stuck,
+            float(f"{self._consumer.pace:.2g}"),
         )
 
     def claim_alone(self, takeover: bool) -> str | None:
@@ -284,7 +292,7 @@ class Rota:
         return better
 
     def _loads(self, members: list[str]) -> dict[str, Load]:
-        loads = {}
+        states: dict[str, MemberState] = {}
         paths = {member: self._tree.member(self._name, self._topic, member) for member in members}
         replies = {member: self._session.get_async(path) for member, path in paths.items()}
         for member, reply in replies.items():
@@ -295,8 +303,22 @@ class Rota:
                 continue
             except msgspec.MsgspecError:
                 state = MemberState()
-            loads[member] = Load(stuck=state.stuck)
-        return loads
+            states[member] = state
+        self._watch_pace({member: state.pace for member, state in states.items()})
+        return {
+            member: Load(stuck=state.stuck, slow=self._slow.get(member, 0) >= REPEATEDLY)
+            for member, state in states.items()
+        }
+
+    def _watch_pace(self, paces: dict[str, float]) -> None:
+        """Count how often members were seen to be slow, once a second; those who are not any more are forgiven."""
+        now = time.monotonic()
+        if now - self._timed < LOOK:
+            return
+        self._timed = now
+        slow = slow_ones(paces)
+        seen = {member: min(FORGIVEN, self._slow.get(member, 0) + (1 if member in slow else -1)) for member in paces}
+        self._slow = {member: times for member, times in seen.items() if times > 0}
 
     def _give_back(self, mine: set[int]) -> None:
         """What the plan takes from us: when nothing is in hand, or its time to run is over."""

@@ -9,7 +9,7 @@ import pytest
 
 import zkms
 from zkms import Bus, GroupMismatch, InvalidArgument, LostOwnership, Message
-from zkms.assignment import Load, assign
+from zkms.assignment import Load, assign, slow_ones
 from zkms.routing import partition_of
 
 from .conftest import Connect, Eventually
@@ -229,6 +229,36 @@ def test_a_plan_is_even_sticky_and_leaves_out_who_is_stuck() -> None:
     assert "b" not in without.values()
     assert all(without[number] == name for number, name in plan.items() if name != "b")
     assert assign(2, {"a": Load(stuck=True)}, {0: "a"}) == {}
+
+
+def test_a_slow_member_counts_twice() -> None:
+    """It gets half as much, and stays a member."""
+    members = {"fast": Load(), "slow": Load(slow=True)}
+    assert assign(4, members, {0: "fast", 1: "fast", 2: "slow", 3: "slow"}) == {
+        0: "fast",
+        1: "fast",
+        2: "slow",
+        3: "fast",
+    }
+    assert slow_ones({"a": 0.001, "b": 0.002, "c": 0.1}) == {"c"}
+    assert slow_ones({"a": 0.0001, "b": 0.002}) == set(), "nobody would notice"
+    assert slow_ones({"a": 5.0}) == set()
+
+
+def test_partitions_move_away_from_a_member_that_is_repeatedly_slow(
+    bus: Bus, connect: Connect, eventually: Eventually
+) -> None:
+    """To those who are faster; it is not dropped, and does what it can."""
+    slow = connect().subscribe("jobs", lambda _m: time.sleep(0.05), group="workers", partitions=4)
+    fast = connect().subscribe("jobs", lambda _m: None, group="workers")
+    eventually(lambda: len(slow.partitions) == len(fast.partitions) == 2)
+
+    def work() -> bool:
+        bus.publish_many("jobs", range(40), key=str)
+        time.sleep(0.1)
+        return (len(slow.partitions), len(fast.partitions)) == (1, 3)
+
+    eventually(work)
 
 
 def test_receipts_of_groups_say_when_the_work_is_done(bus: Bus, connect: Connect) -> None:
