@@ -32,6 +32,8 @@ SHOWN = {
         "in a loop: report 6",
         "no more: None",
     ],
+    "durable": ["billed tea", "still to bill: ['cake', 'milk']"],
+    "groups": ["did job 3 of customer-0, attempt 2", "all done"],
     "receipts": [
         "acked: quick - pending: slow",
         "acked: quick, slow - pending: nobody",
