@@ -26,8 +26,10 @@ from zkms.errors import (
     Closed,
     InvalidArgument,
     LostOwnership,
+    NodeMissing,
     NotSubscribed,
     SubscriptionInUse,
+    TransactionFailed,
     ZkmsError,
 )
 from zkms.held import Held
@@ -35,11 +37,12 @@ from zkms.hold import Claim, Hold
 from zkms.inbox import Fetched, Gap, Inbox
 from zkms.lane import CAREFUL, Lane, Policy
 from zkms.message import Message
+from zkms.operations import Delete, SetData
 from zkms.quarantine import set_aside
 from zkms.reader import Reader
 from zkms.rota import Rota
-from zkms.session import State
-from zkms.subscription import AckMode, Handler, OnError, OnGap
+from zkms.session import State, failed_with
+from zkms.subscription import ACKED_WITHIN, AckMode, Handler, OnError, OnGap
 from zkms.tree import Registration, lanes_of
 from zkms.unpacking import Undecodable, Unpacker
 
@@ -100,6 +103,7 @@ class Consumer:
         self._closed = False
         self._removed = False
         """Whether another process has given the subscription up."""
+        self._full = False
         self._handling: Message | None = None
         self.pace = 0.0
         """Seconds that a message takes our handler, averaged over the last ones."""
@@ -454,6 +458,8 @@ class Consumer:
                 late = lane.time_out() or late
             if late:
                 self._lock.notify_all()
+        if self._full and self._bus.session.state is State.CONNECTED:
+            self._clear_flag()
         while self._strange:
             self._set_aside(*self._strange.popleft())
         handling = self._handling
@@ -481,6 +487,23 @@ class Consumer:
             self._bus.trail.note("gap", sub=self.id, topic=self.topic, kind=self.kind, reason=reason)
         if self._on_gap is not None:
             self._news.append(partial(self._on_gap, Gap(self.topic, self.id, reason)))
+
+    def flagged(self) -> None:
+        """The queue was full, and publishers skip it: the rota's thread tells them that it is not any more."""
+        self._full = True
+        self._rota.wake.set()
+
+    def _clear_flag(self) -> None:
+        tree = self._bus.tree
+        flag = tree.full_flag(self.topic, self.id)
+        for lane in list(self._lanes.values()):
+            lane.hold.drain(ACKED_WITHIN)  # or they would find it full still
+        try:
+            self._bus.session.multi([Delete(flag), SetData(tree.topic(self.topic), b"")])
+        except TransactionFailed as error:
+            if not failed_with(error, NodeMissing):
+                raise
+        self._full = False
 
     def strange(self, fetched: Fetched, error: Exception) -> None:
         """An entry that is not ours, or damaged: the rota's thread sets it aside."""

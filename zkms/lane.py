@@ -56,6 +56,10 @@ class Notes(Protocol):
         """Something may have been missed at this place."""
         ...
 
+    def flagged(self) -> None:
+        """All that came before the queue was full is given out: publishers may send again."""
+        ...
+
     def strange(self, fetched: Fetched, error: Exception) -> None:
         """An entry that is not ours, or damaged."""
         ...
@@ -247,7 +251,10 @@ class Lane:
         if fetched.entry.foreign:
             raise CannotDecode("not a name that zkms gives")
         if fetched.entry.gap:
-            self._note.gap(decode(fetched.raw, GapRecord).reason)
+            record = decode(fetched.raw, GapRecord)
+            self._note.gap(record.reason)
+            if record.full:
+                self._note.flagged()
             return self._done_with(fetched), None
         if fetched.entry.body is not None and not fetched.raw:
             raise CannotDecode("the body it points to is missing")

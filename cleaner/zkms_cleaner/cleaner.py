@@ -32,6 +32,7 @@ class Cleaner:
         *,
         interval: float = INTERVAL,
         grace: float = GRACE,
+        unused_after: float | None = None,
         trail: Recorder | None = None,
         swept: Callable[[Swept, float], None] = lambda _swept, _seconds: None,
         failed: Callable[[Exception], None] = lambda _error: None,
@@ -46,7 +47,9 @@ class Cleaner:
         self._failed = failed
         self._closed = False
         self._election = Election(session, tree, client_id)
-        self._sweeper = Sweeper(session, tree, grace=grace, trail=trail, stopped=lambda: self._closed)
+        self._sweeper = Sweeper(
+            session, tree, grace=grace, unused_after=unused_after, trail=trail, stopped=lambda: self._closed
+        )
         self._thread = threading.Thread(target=self._run, name="zkms-cleaner", daemon=True)
 
     @property

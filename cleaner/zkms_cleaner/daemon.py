@@ -31,10 +31,13 @@ LEVELS = ("debug", "info", "warning", "error")
 class Daemon:
     """Connects, cleans and reports until it is told to stop."""
 
-    def __init__(self, options: dict[str, Any], interval: float, grace: float) -> None:
+    def __init__(
+        self, options: dict[str, Any], interval: float, grace: float, unused_after: float | None = None
+    ) -> None:
         self._options = options
         self._interval = interval
         self._grace = grace
+        self._unused_after = unused_after
         self._cleaner: Cleaner | None = None
         self._stop = threading.Event()
         self._status = ""
@@ -68,6 +71,7 @@ class Daemon:
                 bus.client_id,
                 interval=self._interval,
                 grace=self._grace,
+                unused_after=self._unused_after,
                 trail=bus.trail,
                 **hooks,
             )
@@ -191,6 +195,15 @@ Exit codes:
     show_default=True,
     help="How long a queue must be seen without its subscriber, who may come back.",
 )
+@click.option(
+    "--unused-after",
+    type=Seconds(min=0, min_open=True),
+    metavar="SECONDS",
+    envvar="ZKMS_CLEANER_UNUSED_AFTER",
+    show_envvar=True,
+    help="Also remove durable subscriptions and groups that nobody has used for so long, and where nothing waits. "
+    "[default: never]",
+)
 @click.option("--once", is_flag=True, help="Sweep once, wait --grace out, purge what is orphaned still, and exit.")
 @click.option("--dry-run", is_flag=True, help="Print what would be purged and why, change nothing, and exit.")
 @click.option("--json", "json_", is_flag=True, help="With --once or --dry-run: print one JSON list.")
@@ -239,6 +252,7 @@ def main(
     root: str,
     interval: float,
     grace: float,
+    unused_after: float | None,
     once: bool,
     dry_run: bool,
     json_: bool,
@@ -256,7 +270,8 @@ def main(
     is needed only where clients opt out, or where somebody wants metrics and a log of what was purged.
 
     A queue is purged when its subscriber's session has ended and it was seen without its subscriber for --grace
-    seconds; messages for the living are never touched.
+    seconds; messages for the living are never touched, unless they have expired. Message ids past their window and
+    topics that nobody uses are forgotten; durable subscriptions and groups are kept, but see --unused-after.
     """
     level = log_level or ("warning" if once or dry_run else "info")
     logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
@@ -279,11 +294,13 @@ def main(
                 trail=as_trail(trail),
             )
             if dry_run:
-                oneshot.dry_run(config, grace=grace, json=json_)
+                oneshot.dry_run(config, grace=grace, unused_after=unused_after, json=json_)
             else:
-                oneshot.once(config, grace=grace, timeout=timeout, json=json_)
+                oneshot.once(config, grace=grace, unused_after=unused_after, timeout=timeout, json=json_)
             return
-        daemon = Daemon({**options, "auth": read_auth(), "tls": read_tls(), "trail": trail}, interval, grace)
+        daemon = Daemon(
+            {**options, "auth": read_auth(), "tls": read_tls(), "trail": trail}, interval, grace, unused_after
+        )
 
         def on_signal(_number: int, _frame: FrameType | None) -> None:
             daemon.stop()

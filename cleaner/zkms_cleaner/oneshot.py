@@ -20,26 +20,30 @@ from zkms_cleaner.orphans import Finding
 from zkms_cleaner.sweep import Sweeper
 
 
-def dry_run(config: Config, *, grace: float, json: bool) -> None:
+def dry_run(config: Config, *, grace: float, json: bool, unused_after: float | None = None) -> None:
     """Print what would be purged and why; nothing is written."""
     session = Session(config)
     session.start()
     try:
         tree = Tree(config.root)
-        found = Sweeper(session, tree, grace=grace).find() if _is_there(session, tree) else []
+        found = (
+            Sweeper(session, tree, grace=grace, unused_after=unused_after).find() if _is_there(session, tree) else []
+        )
     finally:
         session.close()
     _show(found, json=json, verb="would be purged")
 
 
-def once(config: Config, *, grace: float, timeout: float, json: bool) -> None:
+def once(config: Config, *, grace: float, timeout: float, json: bool, unused_after: float | None = None) -> None:
     """Purge what is orphaned now and still is when the grace is over, and print it."""
     with recording(config.trail, config.client_id) as trail:
         session = Session(config)
         session.start()
         try:
             tree = Tree(config.root)
-            removed = _sweep(session, tree, config, grace, timeout, trail) if _is_there(session, tree) else []
+            removed = (
+                _sweep(session, tree, config, grace, unused_after, timeout, trail) if _is_there(session, tree) else []
+            )
         finally:
             session.close()  # the lead goes with the session
     _show(removed, json=json, verb="purged")
@@ -59,10 +63,16 @@ def _is_there(session: Session, tree: Tree) -> bool:
 
 
 def _sweep(
-    session: Session, tree: Tree, config: Config, grace: float, timeout: float, trail: Recorder | None
+    session: Session,
+    tree: Tree,
+    config: Config,
+    grace: float,
+    unused_after: float | None,
+    timeout: float,
+    trail: Recorder | None,
 ) -> list[Finding]:
     lead = _lead(Election(session, tree, config.client_id), timeout)
-    sweeper = Sweeper(session, tree, grace=grace, trail=trail)
+    sweeper = Sweeper(session, tree, grace=grace, unused_after=unused_after, trail=trail)
     try:
         first = sweeper.sweep(lead)
         if not first.waiting:

@@ -292,3 +292,22 @@ def test_a_queue_may_give_up_its_oldest(bus: Bus, connect: Connect) -> None:
         got.append(message.data)
         message.ack()
     assert len(got) < 12
+
+
+def test_a_durable_queue_may_take_a_gap(bus: Bus, connect: Connect, eventually: Eventually) -> None:
+    """Publishers skip it until it has been drained, its reader hears of it, and then it gets what is published."""
+    gaps: list[zkms.Gap] = []
+    sub = connect().subscribe("jobs", name="loose", limit=5, overflow="gap", on_gap=gaps.append)
+    for number in range(8):
+        bus.publish("jobs", number)
+    got: list[int] = []
+    while (message := sub.get(timeout=1.0)) is not None:
+        got.append(message.data)
+        message.ack()
+    assert got == [0, 1, 2, 3, 4]
+    assert len(gaps) == 1
+    eventually(lambda: not bus.subscriptions("jobs")[0].full)
+    bus.publish("jobs", 8)
+    message = sub.get(timeout=10)
+    assert message is not None
+    assert message.data == 8
