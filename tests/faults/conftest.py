@@ -1,12 +1,17 @@
-"""What the tests of faults share: buses that are closed afterwards, and an audience that writes down what it gets."""
+"""What the tests of faults share: buses that are closed afterwards, and an audience that writes down what it gets.
+
+In a test that asks for `audited` the buses leave a trail, and the trail is held against the guarantees in the end.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
+from trail.oracle import audit, exported
 
 import zkms
 from zkms.testing import Proxy
@@ -23,13 +28,30 @@ def proxy(zookeeper: Server) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def connect(zookeeper: Server, zookeeper_root: str, proxy: Proxy) -> Iterator[Connect]:
+def recorded(tmp_path: Path) -> Path:
+    """Where the buses of a test that asks for this leave their trail."""
+    return tmp_path / "trail"
+
+
+@pytest.fixture
+def audited(recorded: Path, tmp_path: Path) -> Iterator[None]:
+    """When all buses are closed, their trail has no violation in it, whatever was done to them."""
+    yield
+    rows = exported(recorded, tmp_path / "exported")
+    assert {"published", "delivered"} <= {row["event"] for row in rows}
+    assert audit(rows) == set()
+
+
+@pytest.fixture
+def connect(request: pytest.FixtureRequest, zookeeper: Server, zookeeper_root: str, proxy: Proxy) -> Iterator[Connect]:
     """Connect buses under the test's root, closed after it; `through` a proxy, or directly."""
     buses: list[zkms.Bus] = []
+    trail = request.getfixturevalue("recorded") if "recorded" in request.fixturenames else None
 
     def start(*, through: Proxy | None = None, **options: object) -> zkms.Bus:
         hosts = zookeeper.hosts if through is None else through.hosts
         defaults = {"root": zookeeper_root, "cleaner": False, "session_timeout": 8.0, "request_timeout": 20.0}
+        defaults["trail"] = trail
         bus = zkms.connect(hosts, **{**defaults, **options})  # type: ignore[arg-type]
         buses.append(bus)
         return bus

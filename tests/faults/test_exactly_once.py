@@ -8,10 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from trail.oracle import audit, exported
 
 import zkms
 from faults.conftest import Connect, Listener
@@ -127,6 +129,7 @@ def publish_in_frames(bus: zkms.Bus, proxy: Proxy, rounds: int, seed: int, sizes
     return published
 
 
+@pytest.mark.usefixtures("audited")
 def test_a_stream_of_frames_is_stored_once_and_in_order_wherever_it_is_cut(
     connect: Connect, audience: Audience, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
@@ -142,6 +145,7 @@ def test_a_stream_of_frames_is_stored_once_and_in_order_wherever_it_is_cut(
     eventually(lambda: bus.session.children(bodies)[0] == [], what="the end of all bodies")
 
 
+@pytest.mark.usefixtures("audited")
 def test_several_threads_of_one_bus_lose_nothing_and_keep_their_order(
     connect: Connect, audience: Audience, proxy: Proxy
 ) -> None:
@@ -174,6 +178,7 @@ def test_several_threads_of_one_bus_lose_nothing_and_keep_their_order(
         assert [data[1] for data in orders[0][:-1] if data[0] == name] == list(range(30))
 
 
+@pytest.mark.usefixtures("audited")
 def test_a_publisher_whose_session_expires_in_mid_stream_goes_on_where_it_was(
     connect: Connect, audience: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,6 +329,7 @@ def test_an_unsubscribe_survives_the_loss_of_any_of_its_requests(connect: Connec
         subscription = subscribe()
 
 
+@pytest.mark.usefixtures("audited")
 @pytest.mark.parametrize("removed", [False, True], ids=["its queue is there", "its queue is gone"])
 def test_registering_again_after_an_expiry_survives_the_loss_of_any_request(
     connect: Connect, proxy: Proxy, zookeeper: Server, eventually: Eventually, removed: bool
@@ -373,6 +379,7 @@ def test_registering_again_after_an_expiry_survives_the_loss_of_any_request(
 # -- receive, ack, flags ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("audited")
 @pytest.mark.parametrize("size", [0, BIG], ids=["copied", "stored once"])
 def test_receiving_survives_the_loss_of_any_of_its_requests(
     connect: Connect, audience: Audience, proxy: Proxy, size: int
@@ -539,9 +546,14 @@ def test_flagging_a_full_queue_survives_the_loss_of_any_request(connect: Connect
 
 
 def test_without_the_producers_number_the_same_stream_holds_duplicates(
-    connect: Connect, audience: Audience, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    connect: Connect,
+    audience: Audience,
+    proxy: Proxy,
+    monkeypatch: pytest.MonkeyPatch,
+    recorded: Path,
+    tmp_path: Path,
 ) -> None:
-    """A mutation: who sends again without a fence stores twice what was carried out, and the check above sees it."""
+    """A mutation: who sends again without a fence stores twice what was carried out; the audit of its trail sees it."""
 
     def advance(producer: Producer, last: int) -> SetData:
         return SetData(producer._path, producer._state(last))
@@ -551,11 +563,17 @@ def test_without_the_producers_number_the_same_stream_holds_duplicates(
     monkeypatch.setattr(Producer, "fence", lambda producer: fence(producer) and 0)
     monkeypatch.setattr("zkms.packing.MAX_PER_FRAME", 4)
     listeners = audience(TOPIC)
-    published = publish_in_frames(connect(through=proxy), proxy, rounds=5, seed=2, sizes=(0,))
+    bus = connect(through=proxy)
+    published = publish_in_frames(bus, proxy, rounds=5, seed=2, sizes=(0,))
     for listener in listeners:
         got = listener.await_last("last")
         assert set(got) == set(published)
         assert len(got) > len(published)
+    for each in (bus, *(listener.bus for listener in listeners)):
+        each.close()
+    found = audit(exported(recorded, tmp_path / "exported"))
+    assert "duplicated" in {kind for kind, *_ in found}
+    assert "missed" not in {kind for kind, *_ in found}
 
 
 def subscribe_unnoticed(connect: Connect, proxy: Proxy) -> tuple[object, object]:

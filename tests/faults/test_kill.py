@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import random
 import signal
 import subprocess
@@ -26,17 +27,20 @@ TOPIC = "users"
 
 
 @pytest.fixture
-def run(zookeeper: Server, zookeeper_root: str) -> Iterator[Run]:
+def run(request: pytest.FixtureRequest, zookeeper: Server, zookeeper_root: str) -> Iterator[Run]:
     """Run a program on the topic; what is still alive after the test is killed."""
     processes: list[subprocess.Popen[bytes]] = []
+    environ = dict(os.environ)
+    if "recorded" in request.fixturenames:
+        environ["ZKMS_TRAIL"] = str(request.getfixturevalue("recorded"))
 
     def start(program: str, *arguments: object, output: Path | None = None) -> subprocess.Popen[bytes]:
         command = [sys.executable, PROGRAMS / program, zookeeper.hosts, zookeeper_root, TOPIC, *map(str, arguments)]
         if output is None:
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environ)
         else:
             with output.open("wb") as file:
-                process = subprocess.Popen(command, stdout=file)
+                process = subprocess.Popen(command, stdout=file, env=environ)
         processes.append(process)
         return process
 
@@ -67,6 +71,7 @@ def lines(path: Path) -> list[tuple[str, object]]:
     return [tuple(json.loads(line)) for line in whole.splitlines()]
 
 
+@pytest.mark.usefixtures("audited")
 def test_a_killed_publisher_leaves_each_message_with_all_subscribers_or_with_none(
     connect: Connect, audience: Callable[..., list[Listener]], run: Run, eventually: Eventually
 ) -> None:
@@ -149,6 +154,7 @@ def test_twenty_processes_subscribe_while_messages_flow_and_miss_none(
     assert len(starts) >= 4, "they came at different times, or this shows nothing"
 
 
+@pytest.mark.usefixtures("audited")
 def test_a_subscriber_frozen_past_its_session_registers_again_and_announces_a_gap(
     connect: Connect, run: Run, tmp_path: Path, eventually: Eventually
 ) -> None:
@@ -172,6 +178,7 @@ def test_a_subscriber_frozen_past_its_session_registers_again_and_announces_a_ga
     assert "session expired" in str(got[2][1])
 
 
+@pytest.mark.usefixtures("audited")
 def test_a_publisher_frozen_past_its_session_stores_nothing_twice(
     connect: Connect, audience: Callable[..., list[Listener]], run: Run, eventually: Eventually
 ) -> None:

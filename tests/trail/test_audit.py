@@ -7,27 +7,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from zkms_cleaner import Cleaner
 
 from zkms.acks import Acks
 from zkms.testing.server import Server
-from zkms.trail.export import Exporter, find
 
 from .conftest import Connect
-from .oracle import audit
+from .oracle import audit, exported
 
 Eventually = Callable[..., None]
 NODE = Path(__file__).parent / "programs" / "node.py"
-
-
-def exported(trail: Path, to: Path) -> list[dict[str, Any]]:
-    """The rows of all trails."""
-    Exporter(str(to)).run(find([trail]))
-    return [row for path in to.glob("date=*/hour=*/*.parquet") for row in pq.ParquetFile(path).read().to_pylist()]
 
 
 @pytest.fixture

@@ -312,6 +312,11 @@ def _is_whole_group(target: Target) -> bool:
 
 def _marks(packed: Sequence[Packed]) -> tuple[list[int] | None, list[str | None] | None]:
     """The hashes of the messages' keys and the ids that their publishers gave; None where there are none."""
+    for message in packed:  # most have neither, and this is the cheapest way to know
+        if message.extra is not None:
+            break
+    else:
+        return None, None
     keys = [message.key for message in packed]
     ids = [message.id for message in packed]
     without = len(packed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 
 import zkms
@@ -11,7 +12,10 @@ import zkms.packing
 hosts, root, topic, name, session_timeout = sys.argv[1:]
 zkms.packing.MAX_PER_FRAME = 3  # several transactions in flight even for a few messages
 numbers = itertools.count()
-with zkms.connect(hosts, root=root, cleaner=False, client_id=name, session_timeout=float(session_timeout)) as bus:
+trail = os.environ.get("ZKMS_TRAIL")
+with zkms.connect(
+    hosts, root=root, cleaner=False, client_id=name, session_timeout=float(session_timeout), trail=trail
+) as bus:
     while True:
         bus.publish(topic, [name, next(numbers), "x" * 20_000])  # so big that it is stored once, for all queues
         bus.publish_many(topic, [[name, next(numbers)] for _ in range(30)])

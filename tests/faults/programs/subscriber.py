@@ -6,6 +6,7 @@ The first line is the number that COUNTER, a file that the publisher keeps up to
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from pathlib import Path
@@ -29,7 +30,8 @@ def hear(message: zkms.Message) -> None:
         write("message", message.data)
 
 
-with zkms.connect(hosts, root=root, cleaner=False, session_timeout=float(session_timeout)) as bus:
+trail = os.environ.get("ZKMS_TRAIL")
+with zkms.connect(hosts, root=root, cleaner=False, session_timeout=float(session_timeout), trail=trail) as bus:
     bus.subscribe(topic, hear, on_gap=lambda gap: write("gap", gap.reason))
     write("subscribed", int.from_bytes(Path(counter).read_bytes(), "big"))
     done.wait()
