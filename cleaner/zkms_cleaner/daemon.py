@@ -279,14 +279,14 @@ def main(
         logging.getLogger("zkms.kazoo").setLevel(logging.CRITICAL)  # our own error will say it, in one sentence
     if json_ and not (once or dry_run):
         raise click.UsageError("--json goes with --once or --dry-run; what the daemon does is in its log and metrics")
-    options = {"hosts": hosts, "root": root, "session_timeout": session_timeout}
+    options: dict[str, Any] = {"hosts": hosts, "root": root, "session_timeout": session_timeout}
     try:
         if once or dry_run:
             from zkms_cleaner import oneshot
 
             interrupt_on_sigterm()
             config = Config(
-                **options,  # type: ignore[arg-type]
+                **options,
                 auth=tuple(read_auth() or ()),
                 tls=read_tls(),
                 cleaner=False,
