@@ -31,6 +31,8 @@ from zkms.requests import CHILD, DELETED, NO_NODE, Request, Watch, read_event
 log = logging.getLogger("zkms.session")
 CHUNK = 256 * 1024
 """Bytes read or written at once."""
+ROOM = 640 * 1024
+"""Bytes that hold any frame of ours: a connection that has read one keeps as much, and makes no room for each."""
 WORTH_WAITING = 32 * 1024
 """Bytes of an answer that are waited for in one go."""
 _HEAD = struct.Struct(">iii")
@@ -316,8 +318,9 @@ class Flow:
         if left >= 4:
             whole = 4 + _LENGTH.unpack_from(self._in, place)[0]
             need, missing = max(CHUNK, whole), whole - left
-        if need != len(self._in):  # never resized: somebody may still look at the old one, if only a traceback
-            kept = bytearray(need)
+        if len(self._in) < need or len(self._in) > ROOM >= need:
+            # Never resized: somebody may still look at the old one, if only a traceback.
+            kept = bytearray(ROOM if CHUNK < need < ROOM else need)
             kept[:left] = memoryview(self._in)[place : self._have]
             self._in = kept
         elif place:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from zkms.errors import ConnectionLost
-from zkms.flow import WORTH_WAITING, Flow
+from zkms.flow import CHUNK, ROOM, WORTH_WAITING, Flow
 from zkms.operations import Create
 from zkms.session import Session
 from zkms.testing import EmbeddedZooKeeper, Proxy
 
+Eventually = Callable[..., None]
 OpenSession = Callable[..., Session]
 LARGE = 10 * WORTH_WAITING
 
@@ -99,3 +100,24 @@ def test_a_ping_in_the_middle_of_a_request_would_break_the_connection(
     monkeypatch.setattr(Flow, "_take_half_written", lambda _flow: b"")
     with pytest.raises(ConnectionLost):
         write_while_nobody_reads(session, proxy, root, monkeypatch)
+
+
+def test_room_is_kept_for_frames_and_given_back_after_a_larger_answer(
+    open_session: OpenSession, root: str, eventually: Eventually
+) -> None:
+    """A connection that reads frames makes no room for each; one that has read a long listing holds it no longer."""
+    session = open_session()
+    flow = session._flow
+    assert len(flow._in) == CHUNK
+    session.multi([Create(f"{root}/large", b"x" * (CHUNK + 1))])
+    assert len(session.get(f"{root}/large")[0]) == CHUNK + 1
+    assert len(flow._in) == ROOM
+    room = flow._in
+    assert len(session.get(f"{root}/large")[0]) == CHUNK + 1
+    assert flow._in is room
+    names = [f"{'n' * 200}{i:04}" for i in range(2 * ROOM // 200)]
+    for begin in range(0, len(names), 500):
+        session.multi([Create(f"{root}/{name}") for name in names[begin : begin + 500]])
+    assert len(session.children(root)[0]) == len(names) + 1
+    eventually(lambda: len(flow._in) <= ROOM)
+    assert len(session.get(f"{root}/large")[0]) == CHUNK + 1
