@@ -19,6 +19,7 @@ import msgspec
 from zkms import frame as frames
 from zkms.config import check_seconds
 from zkms.errors import CannotDecode, ConnectionLost, NodeMissing
+from zkms.requests import Watch
 from zkms.session import Session, Stat
 from zkms.tree import QueueState, Tree, carried, decode, parse_entry
 
@@ -77,7 +78,7 @@ class Receipt:
         self._lock = threading.Lock()
         self._waiting: list[tuple[set[str], Bell]] = []
         """Who is to be told when a watch has fired."""
-        self._watches = {name: partial(self._ring, name) for name in entries}
+        self._watches: dict[str, Watch] = {}
         """Each of them the same in every look, so that a watch that is there already is not added again."""
 
     def at(self, place: int) -> Receipt:
@@ -201,6 +202,8 @@ class Receipt:
 
         paths = {name: path for name in names if (path := self._pending[name]) is not None}
         answer = partial(self._session.answer, deadline=deadline)
+        for name in names:
+            self._watches.setdefault(name, partial(self._ring, name))
         asks = {name: partial(self._session.exists_async, path, self._watches[name]) for name, path in paths.items()}
         asked = {name: ask() for name, ask in asks.items()}
         removed = [name for name, reply in asked.items() if not self._is_ours(answer(reply, asks[name]))]
