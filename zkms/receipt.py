@@ -149,9 +149,7 @@ class Receipt:
         finally:
             self.leave(wake)
 
-    def _watch_until(
-        self, deadline: float | None, answer: float, fired: set[str], wake: threading.Condition
-    ) -> None:
+    def _watch_until(self, deadline: float | None, answer: float, fired: set[str], wake: threading.Condition) -> None:
         while self._pending:
             try:
                 answered_by = None if deadline is None else max(deadline, time.monotonic() + answer)
