@@ -48,7 +48,7 @@ class Acks:
             size = 0
             while self._waiting and len(batch) < BATCH and size < BATCH_BYTES:
                 batch.append(self._waiting.popleft())
-                size += transaction_size([Delete(batch[-1])])
+                size += transaction_size([Delete(batch[-1])], self._session.overhead)
             self._under_way += 1
         self._send(batch)
 

@@ -1,10 +1,10 @@
 """Many threads that publish at once share transactions.
 
-A publish on an idle bus goes out at once. While two transactions are under way, what comes to the same topic is
+A publish on an idle bus goes out at once. While two such transactions are under way, what comes to the same topic is
 gathered; the thread that began the batch sends it as soon as one of them has been answered, and the others wait for the
 same answer. Those who shared a transaction are answered together and come back together: the next batch waits for as
 many, but never longer than a quarter of what that transaction took. So the busier the bus, the more messages a
-transaction carries.
+transaction carries. What publish_many() and bus.publisher() have under way does not count: nobody waits for it here.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class Batching:
         self._publisher = publisher
         self._open: dict[_Key, Batch] = {}
         self._lock = threading.Condition()
+        self._under_way = 0
+        """Transactions of ours that are not answered yet."""
         self._crowd = 1
         """How many shared the transaction that was answered last."""
         self._took = 0.0
@@ -75,34 +77,47 @@ class Batching:
                     self._lock.notify_all()
                 return batch.future, place
             mine = Batch(packed, deadline)
-            if batch is not None or self._crowd > 1 or self._publisher.under_way >= UNDER_WAY:
+            alone = batch is None and self._crowd == 1 and self._under_way < UNDER_WAY
+            if alone:
+                self._under_way += 1
+            else:
                 self._open[key] = mine
         try:
-            if self._open.get(key) is mine:
-                self._gather(mine, min(most, MAX_MESSAGES))
-                self._publisher.wait_until_under_way(UNDER_WAY - 1, deadline)
+            if not alone:
+                self._gather(mine, min(most, MAX_MESSAGES), deadline)
             self._shut(key, mine)
             began = time.monotonic()
             sent = self._publisher.send(topic, mine.packed, without=without, drop=drop, deadline=mine.deadline)
         except BaseException as error:
             self._shut(key, mine)
+            self._no_more_under_way()
             unsent = ConnectionLost(f"not sent: {error!r}", outcome_unknown=False)
             mine.future.set_exception(error if isinstance(error, ZkmsError) else unsent)
             raise
         sent.add_done_callback(lambda answer: self._answered(answer, mine, began))
         return mine.future, 0
 
-    def _gather(self, batch: Batch, most: int) -> None:
-        """Wait for those who shared the last transaction, as long as that is worth it."""
+    def _gather(self, batch: Batch, most: int, deadline: float) -> None:
+        """Wait for those who shared the last transaction, as long as that is worth it; then until it may be sent."""
         patience = min(self._took / 4, LONGEST_WAIT)
         with self._lock:
-            if patience > 0:
-                self._lock.wait_for(lambda: len(batch.packed) >= min(self._crowd, most), patience)
+            try:
+                if patience > 0:
+                    self._lock.wait_for(lambda: len(batch.packed) >= min(self._crowd, most), patience)
+                self._lock.wait_for(lambda: self._under_way < UNDER_WAY, max(0.0, deadline - time.monotonic()))
+            finally:
+                self._under_way += 1
 
     def _answered(self, answer: Future[Receipt], batch: Batch, began: float) -> None:
         with self._lock:
             self._crowd, self._took = len(batch.packed), time.monotonic() - began
+        self._no_more_under_way()
         _pass_on(answer, batch.future)
+
+    def _no_more_under_way(self) -> None:
+        with self._lock:
+            self._under_way -= 1
+            self._lock.notify_all()
 
     def _shut(self, key: _Key, batch: Batch) -> None:
         """From here on nobody joins."""

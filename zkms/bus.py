@@ -391,7 +391,7 @@ class Bus:
         return self.config.request_timeout if timeout is None else check_seconds("timeout", timeout)
 
     def _frame_budget(self, topic: str, deadline: float) -> tuple[int, int]:
-        return frame_budget(self._membership, topic, deadline)
+        return frame_budget(self._membership, topic, deadline, self.session.overhead)
 
     def _send(
         self, topic: str, packed: list[Packed], to_self: bool, if_nobody: IfNobody, deadline: float

@@ -31,6 +31,8 @@ from zkms.requests import CHILD, DELETED, NO_NODE, Request, Watch, read_event
 log = logging.getLogger("zkms.session")
 CHUNK = 256 * 1024
 """Bytes read or written at once."""
+ROOM = 640 * 1024
+"""Bytes that hold any frame of ours: a connection that has read one keeps as much, and makes no room for each."""
 WORTH_WAITING = 32 * 1024
 """Bytes of an answer that are waited for in one go."""
 _HEAD = struct.Struct(">iii")
@@ -92,11 +94,15 @@ class Flow:
         write = client._connection._write
 
         def write_for_kazoo(message: bytes, timeout: float) -> None:
-            """Its pings and its goodbye, behind what the socket has not taken yet of ours."""
-            unsent, self._out = self._out, b""
-            write(unsent + bytes(message), timeout)
+            """Its pings and its goodbye."""
+            write(self._take_half_written() + bytes(message), timeout)
 
         client._connection._write = write_for_kazoo
+
+    def _take_half_written(self) -> bytes:
+        """What the socket has not taken yet of ours: nothing may come before it."""
+        unsent, self._out = self._out, b""
+        return unsent
 
     # -- any thread ----------------------------------------------------------------------------------------------
 
@@ -203,7 +209,7 @@ class Flow:
             pending = isinstance(connection, ssl.SSLSocket) and connection.pending() > 0
             rung = poll.poll(0 if pending else min(left, 3600.0) * 1000)
             self._asleep = False
-            pending = pending or time.monotonic() >= deadline  # poll() hides what is too little to be woken for
+            pending = pending or self._look_anyway(deadline)
             for number, _ in rung:
                 if number == self._bell.fileno():
                     with contextlib.suppress(BlockingIOError):
@@ -217,6 +223,10 @@ class Flow:
             if pending:
                 ready = self._receive(connection, read=True)
         return [connection]
+
+    def _look_anyway(self, deadline: float) -> bool:
+        """poll() hides what is too little to be woken for (see _sleep_until): but it is a sign of life."""
+        return time.monotonic() >= deadline
 
     def _prepare(self, connection: socket.socket, goodbye: socket.socket) -> select.poll:
         if self._socket is not connection or self._poll is None:
@@ -308,8 +318,9 @@ class Flow:
         if left >= 4:
             whole = 4 + _LENGTH.unpack_from(self._in, place)[0]
             need, missing = max(CHUNK, whole), whole - left
-        if need != len(self._in):  # never resized: somebody may still look at the old one, if only a traceback
-            kept = bytearray(need)
+        if len(self._in) < need or len(self._in) > ROOM >= need:
+            # Never resized: somebody may still look at the old one, if only a traceback.
+            kept = bytearray(ROOM if CHUNK < need < ROOM else need)
             kept[:left] = memoryview(self._in)[place : self._have]
             self._in = kept
         elif place:
@@ -361,7 +372,9 @@ class Flow:
             self._tell(asked.done, None, ConnectionLost("ZooKeeper's answer cannot be read", path=request.path))
             raise ConnectionDropped("an answer that cannot be read") from problem
         if request.watch is not None and error is None:
-            self._once[request.watches].setdefault(request.path, []).append(request.watch)
+            watches = self._once[request.watches].setdefault(request.path, [])
+            if request.watch not in watches:  # as ZooKeeper counts them: who asks again and again is told once
+                watches.append(request.watch)
         self._tell(asked.done, value, error)
         return True
 

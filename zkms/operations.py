@@ -9,7 +9,8 @@ import msgspec
 MAX_TRANSACTION = 512 * 1024
 """Bytes of one request. The server drops the connection, and all in flight with it, past jute.maxbuffer (1 MiB)."""
 
-_PER_OPERATION = 96  # multi header, lengths, flags, and an ACL of usual size
+USUAL_ACL = 48
+_PER_OPERATION = 48 + USUAL_ACL  # multi header, lengths, flags, and an ACL of usual size
 
 
 class Create(msgspec.Struct, frozen=True):
@@ -58,11 +59,11 @@ class Check(msgspec.Struct, frozen=True):
 Operation = Create | SetData | Delete | Check
 
 
-def transaction_size(operations: Sequence[Operation]) -> int:
-    """Upper estimate of the request's bytes (paths are counted in UTF-8)."""
+def transaction_size(operations: Sequence[Operation], overhead: int = 0) -> int:
+    """Upper estimate of the request's bytes (paths are counted in UTF-8); `overhead` is the session's."""
     size = 64
     for operation in operations:
-        size += _PER_OPERATION + len(operation.path.encode())
+        size += _PER_OPERATION + overhead + len(operation.path.encode())
         if isinstance(operation, (Create, SetData)):
             size += len(operation.data)
     return size

@@ -74,8 +74,11 @@ class Outgoing:
             if first.setdefault(given, place) != place:  # twice in one frame
                 self.duplicates[place] = f"{producer}:{seq + first[given]}"
 
-    def operations(self, tree: Tree, producer: str, snapshot: Members) -> list[Operation]:
-        """What stores it for its targets; the first is the check of the topic's epoch, then comes an entry for each."""
+    def operations(self, tree: Tree, producer: str, snapshot: Members, overhead: int) -> list[Operation]:
+        """What stores it for its targets; the first is the check of the topic's epoch, then comes an entry for each.
+
+        `overhead` is the session's for each operation, when it comes to the size.
+        """
         self.epochs = epochs(snapshot)
         said = self.topic if snapshot.patterns else None  # a pattern's queue does not say which topic it was
         whole = self._encode(producer, None, said)
@@ -102,7 +105,7 @@ class Outgoing:
             operations.append(Create(tree.id_log(self.topic, self.at), hashes.encode(), sequence=True))
         operations.append(Check(tree.subscribers, snapshot.roll))
         operations += [Check(tree.topic(pattern), epoch) for pattern, epoch in snapshot.patterns]
-        excess = transaction_size(operations) + OWN_BYTES - MAX_TRANSACTION
+        excess = transaction_size(operations, overhead) + OWN_BYTES - MAX_TRANSACTION
         if excess > 0:
             size, copied = len(whole), 1 if body else max(1, copies)
             raise MessageTooLarge(self.topic, size, max(0, size - excess // copied - 1), len(self.targets))

@@ -60,12 +60,21 @@ def _is_text(value: object) -> bool:
     return True
 
 
-def frame_budget(membership: Membership, topic: str, deadline: float) -> tuple[int, int]:
-    """Bytes and messages for one frame: half of what fits, so that there is room for the names in the queues."""
+NAME = 320
+"""Bytes that the name in one queue takes of a transaction, at the most and about."""
+
+
+def frame_budget(membership: Membership, topic: str, deadline: float, overhead: int = 0) -> tuple[int, int]:
+    """Bytes and messages for one frame: half of what fits, or what is left by the names in the queues.
+
+    `overhead` is the session's for each of these.
+    """
     try:
         members = membership.get(check_topic(topic), deadline).members
     except ConnectionLost as error:
         raise ConnectionLost(f"not stored: {error}", outcome_unknown=False) from error
     limits = [member.registration.limit for member in members]
+    names = len(members) * (NAME + overhead)
+    largest = max(MAX_TRANSACTION // 16, min(MAX_TRANSACTION // 2, MAX_TRANSACTION - names))
     parted = sum(m.registration.kind == "group" or m.registration.where is not None for m in members)
-    return MAX_TRANSACTION // 2 // max(1, parted), min([MAX_PER_FRAME, *limits])
+    return largest // max(1, parted), min([MAX_PER_FRAME, *limits])

@@ -76,17 +76,6 @@ class Publisher:
         self._thread: threading.Thread | None = None
         self.trail: Recorder | None = None
 
-    @property
-    def under_way(self) -> int:
-        """Transactions that ZooKeeper has not answered yet."""
-        return len(self._outstanding)
-
-    def wait_until_under_way(self, count: int, deadline: float) -> None:
-        """Return when at most `count` transactions are under way, or at the deadline."""
-        with self._state:
-            left = max(0.0, deadline - time.monotonic())
-            self._state.wait_for(lambda: self._closed or len(self._outstanding) <= count, left)
-
     # -- sending -------------------------------------------------------------------------------------------------
 
     def send(
@@ -241,12 +230,13 @@ class Publisher:
 
     def _operations(self, shipment: Shipment, snapshots: list[Members]) -> list[Operation]:
         """The transaction but for the producer's part; refused here if it is too large to be sent."""
+        overhead = self._session.overhead
         operations: list[Operation] = []
         for outgoing, snapshot in zip(shipment.frames, snapshots, strict=True):
             outgoing.place = len(operations) + 2  # after the check of its epoch, and the producer's own
-            operations += outgoing.operations(self._tree, self._producer.name, snapshot)
+            operations += outgoing.operations(self._tree, self._producer.name, snapshot, overhead)
         operations += shipment.also
-        size = transaction_size(operations) + OWN_BYTES
+        size = transaction_size(operations, overhead) + OWN_BYTES
         if size > MAX_TRANSACTION and (len(shipment.frames) > 1 or shipment.also):
             raise StoreError(f"a transaction of about {size:,} bytes is over the limit of {MAX_TRANSACTION:,}")
         return operations

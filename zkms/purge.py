@@ -53,7 +53,7 @@ def _delete_all(
     deleted = 0
     parents: list[str] = []
     under_way: deque[tuple[list[str], Future[list[Any]]]] = deque()
-    chunks = _chunks(paths)
+    chunks = _chunks(paths, session.overhead)
     chunk = next(chunks, None)
     lost = False
     session.wait_connected(session.config.request_timeout)
@@ -79,12 +79,12 @@ def _delete_all(
     return deleted, parents
 
 
-def _chunks(paths: list[str]) -> Iterator[list[str]]:
+def _chunks(paths: list[str], overhead: int) -> Iterator[list[str]]:
     """As many as one transaction holds."""
     chunk: list[str] = []
     size = 0
     for path in paths:
-        added = transaction_size([Delete(path)])
+        added = transaction_size([Delete(path)], overhead)
         if chunk and (len(chunk) >= BATCH or size + added > BATCH_BYTES):
             yield chunk
             chunk, size = [], 0

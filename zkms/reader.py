@@ -32,11 +32,11 @@ WORN_AT = 2_000_000_000
 
 
 class _Place:
-    """An entry's place in the order of hand-over: filled at once if its name carries it, else by an answer."""
+    """A place in the order of hand-over: filled at once with a gap or what a name carries, else by an answer."""
 
     __slots__ = ("entry", "item")
 
-    def __init__(self, entry: Entry, item: Fetched | None) -> None:
+    def __init__(self, entry: Entry | Marker, item: Fetched | Marker | None) -> None:
         self.entry = entry
         self.item = item
 
@@ -73,8 +73,8 @@ class Reader:
         """The transaction that made the queue; 0 before the first listing."""
         self._known: set[str] = set()
         """The names of those that are still there, as far as we know."""
-        self._heard: Ranked[Entry] = Ranked()
-        """Entries to take next."""
+        self._heard: Ranked[Entry | Marker] = Ranked()
+        """Entries to take next, and the gaps between them."""
         self._places: deque[_Place] = deque()
         """Entries taken and not handed over, in order; the first one is waited for."""
         self._ahead = 0
@@ -104,7 +104,7 @@ class Reader:
         self._listing, self._unlisted = False, True
         while self._places:
             entry = self._places.pop().entry
-            self._heard.appendleft(entry, entry.priority)
+            self._heard.appendleft(entry, 0 if isinstance(entry, Marker) else entry.priority)
         self._ahead = self._ahead_bytes = 0
 
     def close(self) -> None:
@@ -206,9 +206,9 @@ class Reader:
         # ZooKeeper reports 2 * creates - children, as an int32. Every create counts, a stranger's too.
         created = ((stat.cversion + stat.numChildren) & 0xFFFFFFFF) // 2
         if self._made not in (0, stat.czxid):
-            self._miss("the queue was removed and made again by somebody else")
             self._known, self._created = set(), 0
             self._heard.clear()
+            self._heard.append(self._marker("the queue was removed and made again by somebody else"))
         elif created < self._created:  # a server that lags behind what the last one has told us
             self._unlisted = True
             self._try_later()
@@ -219,7 +219,7 @@ class Reader:
         new = sorted(parse_entry(name) for name in set(names) - self._known)
         missing = created - self._created - len(new)
         if missing > 0:
-            self._miss(f"{missing} entries were removed before they were read")
+            self._heard.append(self._marker(f"{missing} entries were removed before they were read"))
         # A number that was not given yet is forged, and must not hide the entry that will get it.
         self._heard.extend((e._replace(foreign=True) if e.sequence >= created else e, e.priority) for e in new)
         self._known, self._created = set(names), created
@@ -232,10 +232,13 @@ class Reader:
     def _take(self) -> None:
         while self._heard and len(self._places) < WINDOW and self._inbox.room(self._ahead, self._ahead_bytes):
             entry = self._heard.popleft()
+            if isinstance(entry, Marker):
+                self._mark(entry)
+                continue
             path = f"{self.queue}/{entry.name}"
             if entry.carrier and not entry.foreign:
                 if entry.name not in self._known:
-                    self._removed()
+                    self._removed(self._mark)
                     continue
                 self._missing = False
                 fetched = Fetched(entry, path, carried(entry.name))
@@ -245,14 +248,20 @@ class Reader:
                 place = _Place(entry, fetched)
             else:
                 place = _Place(entry, None)
-                self._session.call_get(path if entry.body is None else self._body(*entry.body), self._fetched(place))
+                self._session.call_get(path if entry.body is None else self._body(*entry.body), self._fetched(entry))
             self._places.append(place)
             self._ahead += entry.messages
             self._ahead_bytes += entry.size
 
-    def _fetched(self, place: _Place) -> Callable[[Any, ZkmsError | None], None]:
+    def _mark(self, marker: Marker) -> None:
+        """Hand a gap over behind all that is being fetched."""
+        if self._places:
+            self._places.append(_Place(marker, marker))
+        else:
+            self._inbox.put(marker)
+
+    def _fetched(self, entry: Entry) -> Callable[[Any, ZkmsError | None], None]:
         def done(value: Any, error: ZkmsError | None) -> None:
-            entry = place.entry
             path = f"{self.queue}/{entry.name}"
             if isinstance(error, ConnectionLost | Closed):
                 self._begin_again()
@@ -265,10 +274,10 @@ class Reader:
             elif isinstance(error, NodeMissing):
                 if entry.body is not None:  # the pointer may be there still: whoever unpacks it will see
                     self._inbox.put(Fetched(entry, path, b""))
-                self._removed()
+                self._removed(self._inbox.put)
             else:
                 log.error("cannot read %s: %s", path, error)
-                self._miss(f"an entry could not be read: {error}")
+                self._inbox.put(self._marker(f"an entry could not be read: {error}"))
             while self._places and (item := self._places[0].item) is not None:
                 self._pop()
                 self._inbox.put(item)
@@ -278,8 +287,9 @@ class Reader:
 
     def _pop(self) -> None:
         entry = self._places.popleft().entry
-        self._ahead -= entry.messages
-        self._ahead_bytes -= entry.size
+        if not isinstance(entry, Marker):
+            self._ahead -= entry.messages
+            self._ahead_bytes -= entry.size
 
     def _try_later(self) -> None:
         """A new connection starts us again; a server that timed out or is throttled keeps the old one."""
@@ -294,10 +304,10 @@ class Reader:
         if not self._closed:
             self.start()
 
-    def _removed(self) -> None:
+    def _removed(self, put: Callable[[Marker], None]) -> None:
         if not self._missing:  # a purge takes thousands at once: that is one gap, not thousands
             self._missing = True
-            self._miss("entries were removed before they were read")
+            put(self._marker("entries were removed before they were read"))
 
-    def _miss(self, reason: str) -> None:
-        self._inbox.put(Marker(self._gap(reason)))
+    def _marker(self, reason: str) -> Marker:
+        return Marker(self._gap(reason))

@@ -19,6 +19,7 @@ import msgspec
 from zkms import frame as frames
 from zkms.config import check_seconds
 from zkms.errors import CannotDecode, ConnectionLost, NodeMissing
+from zkms.requests import Watch
 from zkms.session import Session, Stat
 from zkms.tree import QueueState, Tree, carried, decode, parse_entry
 
@@ -75,6 +76,10 @@ class Receipt:
         self._zxid = zxid
         """Of the transaction, if its reply came: an entry or queue made later is another's, whatever its name."""
         self._lock = threading.Lock()
+        self._waiting: list[tuple[set[str], Bell]] = []
+        """Who is to be told when a watch has fired."""
+        self._watches: dict[str, Watch] = {}
+        """Each of them the same in every look, so that a watch that is there already is not added again."""
 
     def at(self, place: int) -> Receipt:
         """The receipt of one of several messages that travelled together: they share their fate, not their number."""
@@ -139,6 +144,12 @@ class Receipt:
     def _watch(self, deadline: float | None, answer: float) -> None:
         fired: set[str] = set(self._pending)
         wake = threading.Condition()
+        try:
+            self._watch_until(deadline, answer, fired, wake)
+        finally:
+            self.leave(wake)
+
+    def _watch_until(self, deadline: float | None, answer: float, fired: set[str], wake: threading.Condition) -> None:
         while self._pending:
             try:
                 answered_by = None if deadline is None else max(deadline, time.monotonic() + answer)
@@ -161,27 +172,37 @@ class Receipt:
     def look(self, fired: set[str], wake: Bell, seconds: float | None) -> None:
         """Ask ZooKeeper about those in `fired`, which is emptied, and have `wake` rung when one of the rest is added.
 
-        For zkms.aio, which does the waiting in between by itself. Raises `ConnectionLost` after so many seconds.
+        For zkms.aio, which does the waiting in between by itself, and has to leave() at the end. Raises
+        `ConnectionLost` after so many seconds.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._lock:
             self._locate(deadline)
             self._look(fired, wake, deadline)
 
-    def _look(self, fired: set[str], wake: Bell, deadline: float | None) -> None:
-        """Ask for the entries whose watch fired, and for the queues of those that are gone."""
-        with wake:
-            names = sorted(fired & set(self._pending))
-            fired.clear()
+    def leave(self, wake: Bell) -> None:
+        """Ring `wake` no more."""
+        self._waiting[:] = [each for each in self._waiting if each[1] is not wake]
 
-        def ring(name: str) -> None:
+    def _ring(self, name: str) -> None:
+        for fired, wake in tuple(self._waiting):
             with wake:
                 fired.add(name)
                 wake.notify_all()
 
+    def _look(self, fired: set[str], wake: Bell, deadline: float | None) -> None:
+        """Ask for the entries whose watch fired, and for the queues of those that are gone."""
+        if not any(each[1] is wake for each in self._waiting):
+            self._waiting.append((fired, wake))
+        with wake:
+            names = sorted(fired & set(self._pending))
+            fired.clear()
+
         paths = {name: path for name in names if (path := self._pending[name]) is not None}
         answer = partial(self._session.answer, deadline=deadline)
-        asks = {name: partial(self._session.exists_async, path, partial(ring, name)) for name, path in paths.items()}
+        for name in names:
+            self._watches.setdefault(name, partial(self._ring, name))
+        asks = {name: partial(self._session.exists_async, path, self._watches[name]) for name, path in paths.items()}
         asked = {name: ask() for name, ask in asks.items()}
         removed = [name for name, reply in asked.items() if not self._is_ours(answer(reply, asks[name]))]
         gets = {name: partial(self._session.get_async, paths[name].rsplit("/", 1)[0]) for name in removed}

@@ -42,7 +42,7 @@ from zkms.errors import (
 )
 from zkms.flow import Done, Flow, Rung
 from zkms.link import Handler, dispose, new_client
-from zkms.operations import MAX_TRANSACTION, Operation
+from zkms.operations import MAX_TRANSACTION, USUAL_ACL, Operation
 from zkms.requests import (
     AddWatch,
     Children,
@@ -110,6 +110,8 @@ class Session:
         _sessions.add(self)
         self._client, self._handler = self._new_client(None)
         self._chroot: str = self._client.chroot
+        self.overhead = len(self._chroot.encode()) + max(0, len(self._acl) - USUAL_ACL)
+        """Bytes that an operation of ours has more than usual: what `transaction_size` wants to know."""
         self._keeper = threading.Thread(target=self._keep, name="zkms-session", daemon=True)
 
     # -- life ----------------------------------------------------------------------------------------------------

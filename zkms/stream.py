@@ -14,6 +14,7 @@ Thread: `zkms-stream-TOPIC` packs and sends.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from zkms.config import check_seconds
-from zkms.errors import Closed, ConnectionLost, Timeout, ZkmsError
+from zkms.errors import Closed, ConnectionLost, Timeout, UsedAfterFork, ZkmsError
 from zkms.frame import Packed
 from zkms.receipt import Receipt
 
@@ -105,6 +106,7 @@ class TopicPublisher:
         self._linger = linger
         self._max = max_in_flight
         self._timeout = timeout
+        self._process = os.getpid()
         self._changed = threading.Condition()
         self._open: _Frame | None = None
         self._full: list[_Frame] = []
@@ -193,6 +195,8 @@ class TopicPublisher:
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when all that was sent so far is stored or has failed; `Timeout` after `timeout` seconds."""
+        if self._process != os.getpid():
+            raise UsedAfterFork
         timeout = self._timeout if timeout is None else check_seconds("timeout", timeout)
         with self._changed:
             self._hurry = True
@@ -202,6 +206,8 @@ class TopicPublisher:
 
     def close(self, timeout: float | None = None) -> None:
         """Take no more messages, and wait until those on their way are stored or have failed. Safe to call again."""
+        if self._process != os.getpid():
+            return  # a forked child has nothing to close: what is on its way is the parent's
         timeout = self._timeout if timeout is None else check_seconds("timeout", timeout)
         deadline = time.monotonic() + timeout
         with self._changed:

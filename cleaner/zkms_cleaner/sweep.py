@@ -222,7 +222,7 @@ class Sweeper:
         self, lead: Lead, transactions: dict[Finding, list[Operation]], *, quietly: bool = False
     ) -> list[Finding]:
         """Commit all and return those that ZooKeeper accepted: in groups, and where one is refused each by itself."""
-        groups = _grouped(transactions)
+        groups = _grouped(transactions, self._session.overhead)
         accepted = {finding for group in self._commit(lead, transactions, groups) for finding in group}
         alone = [(finding,) for group in groups if len(group) > 1 for finding in group if finding not in accepted]
         single = [group for group in groups if len(group) == 1 and group[0] not in accepted]
@@ -266,13 +266,13 @@ class Sweeper:
             raise Cut
 
 
-def _grouped(transactions: dict[Finding, list[Operation]]) -> list[tuple[Finding, ...]]:
+def _grouped(transactions: dict[Finding, list[Operation]], overhead: int) -> list[tuple[Finding, ...]]:
     """As many together as fit into a transaction: the request is what costs, not what is in it."""
     groups: list[tuple[Finding, ...]] = []
     group: list[Finding] = []
     count = size = 0
     for finding, operations in transactions.items():
-        added = transaction_size(operations)
+        added = transaction_size(operations, overhead)
         if group and (count + len(operations) > BATCH or size + added > BATCH_BYTES):
             groups.append(tuple(group))
             group, count, size = [], 0, 0

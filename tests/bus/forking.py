@@ -18,7 +18,9 @@ def outcome(call: object) -> str:
     return "ok"
 
 
-def child(bus: zkms.Bus, sub: zkms.Subscription, receipt: zkms.Receipt, hosts: str, root: str) -> dict[str, str]:
+def child(
+    bus: zkms.Bus, sub: zkms.Subscription, receipt: zkms.Receipt, stream: zkms.TopicPublisher, hosts: str, root: str
+) -> dict[str, str]:
     """Use the parent's bus in every way, then one of the child's own."""
     found = {
         "publish": outcome(lambda: bus.publish("users", 1)),
@@ -30,6 +32,9 @@ def child(bus: zkms.Bus, sub: zkms.Subscription, receipt: zkms.Receipt, hosts: s
         "topics": outcome(bus.topics),
         "clients": outcome(bus.clients),
         "unsubscribe": outcome(sub.unsubscribe),
+        "send": outcome(lambda: stream.send(1)),
+        "flush": outcome(lambda: stream.flush(timeout=1)),
+        "close_stream": outcome(stream.close),
         "close": outcome(bus.close),
         "repr": outcome(lambda: repr(bus)),
     }
@@ -43,10 +48,12 @@ def main(hosts: str, root: str) -> None:
     bus = zkms.connect(hosts, root, cleaner=False)
     sub = bus.subscribe("users", ack="manual")
     receipt = bus.publish("users", "before")
+    stream = bus.publisher("nobody", linger=60.0, if_nobody="drop")
+    stream.send("lingers while we fork")
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.write(write, json.dumps(child(bus, sub, receipt, hosts, root)).encode())
+        os.write(write, json.dumps(child(bus, sub, receipt, stream, hosts, root)).encode())
         sys.exit(0)  # the whole way out, with what is registered for the exit
     os.close(write)
     with os.fdopen(read) as pipe:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from zkms import InvalidMessage, NoSubscribers
+from zkms.testing import Proxy
 from zkms.tree import parse_entry
 
 
@@ -102,3 +103,24 @@ def test_options_are_not_mixed(bus, connect) -> None:
         assert done.acquire(timeout=10)
     assert sorted(mine) == list(range(0, 200, 2))
     assert sorted(theirs) == list(range(200))
+
+
+def test_a_publish_does_not_wait_for_a_streams_transactions(connect, zookeeper, eventually) -> None:
+    """It is sent behind them, on the same connection; only transactions of its own kind are worth waiting for."""
+    sub = connect().subscribe("users")
+    with Proxy(zookeeper.hosts) as proxy:
+        bus = connect(hosts=proxy.hosts, session_timeout=30.0)
+        bus.publish("users", "first")
+        stream = bus.publisher("users", linger=0.0)
+        proxy.stop_reading()
+        for number in range(4):
+            stream.send(number)
+            eventually(lambda sent=number: len(bus._publisher._outstanding) == sent + 1)
+        with ThreadPoolExecutor(1) as pool:
+            plain = pool.submit(bus.publish, "users", "plain")
+            eventually(lambda: len(bus._publisher._outstanding) == 5)
+            proxy.heal()
+            plain.result(60)
+        stream.close()
+        assert [sub.get(timeout=20).data for _ in range(6)] == ["first", 0, 1, 2, 3, "plain"]
+        bus.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +16,7 @@ from zkms.requests import CREATED
 from zkms.session import State
 from zkms.testing import Proxy
 from zkms.testing.server import Server
-from zkms.tree import Tree, carried, parse_entry
+from zkms.tree import Tree, carried, entry_prefix, parse_entry
 
 from .conftest import Connect, Eventually
 from .listener import Listener
@@ -230,3 +232,61 @@ def test_a_queue_that_was_made_again_while_nobody_looked_is_a_gap(
     proxy.accept()
     eventually(lambda: listener.data == [LARGE, LARGE.upper()])
     eventually(lambda: listener.gaps)
+
+
+def test_a_gap_does_not_overtake_what_was_heard_of_before_it(
+    bus: Bus, connect: Connect, raw: KazooClient, tree: Tree, proxy: Proxy, eventually: Eventually
+) -> None:
+    """Entries that wait for room come first, though the gap is noticed before they are taken."""
+    reader = connect(hosts=proxy.hosts, session_timeout=30.0)
+    heard: list[object] = []
+    sub = reader.subscribe("users", prefetch=1, on_gap=lambda _gap: heard.append("gap"))
+    for number in range(3):
+        bus.publish("users", number)
+    assert sub._reader is not None
+    eventually(lambda: len(sub._reader._heard) == 2)  # type: ignore[union-attr]
+    proxy.refuse()
+    proxy.drop()
+    eventually(lambda: reader.session.state is State.SUSPENDED)
+    bus.publish("users", "removed")
+    queue = tree.queue(sub.id, "users")
+    raw.delete(f"{queue}/{max(map(parse_entry, raw.get_children(queue))).name}")
+    bus.publish("users", "last")
+    proxy.accept()
+    eventually(lambda: sub._reader._created == 5)  # type: ignore[union-attr]
+    while "last" not in heard:
+        message = sub.get(timeout=20)
+        assert message is not None
+        heard.append(message.data)
+    assert heard == [0, 1, 2, "gap", "last"]
+
+
+def test_a_gap_does_not_overtake_what_is_being_fetched(
+    bus: Bus, connect: Connect, raw: KazooClient, tree: Tree, eventually: Eventually
+) -> None:
+    """A small entry that is gone at once is a gap behind the large one that was there before it."""
+    reader = connect()
+    heard: list[object] = []
+    sub = reader.subscribe("users", on_gap=lambda _gap: heard.append("gap"))
+    queue = tree.queue(sub.id, "users")
+    eventually(lambda: sub._reader is not None and sub._reader._made)  # from then on by events alone
+    for number in range(0, 20, 2):
+        go = threading.Event()
+        reader.session.post(go.wait, 5.0)  # all that happens now is heard of at once
+        bus.publish("users", LARGE)
+        name = f"{queue}/{entry_prefix(1, 5, carried=b'other')}{number + 1:010}"
+        multi = raw.transaction()
+        multi.create(name)
+        multi.delete(name)
+        assert not any(isinstance(result, Exception) for result in multi.commit())
+        time.sleep(0.1)  # until both events are there, as a rule; if not, the small one is no gap: try again
+        go.set()
+        message = sub.get(timeout=20)
+        assert message is not None
+        heard.append(message.data)
+        deadline = time.monotonic() + 5.0
+        while "gap" not in heard and time.monotonic() < deadline:
+            assert sub.get(timeout=0.1) is None
+        if "gap" in heard:
+            break
+    assert heard == [LARGE] * (len(heard) - 1) + ["gap"]

@@ -213,3 +213,28 @@ def test_two_cuts_of_one_request_take_one_each() -> None:
     assert faults.take("multi") is older
     assert faults.take("exists") is newer
     assert faults.take("multi") is None
+
+
+def test_a_trickle_brings_replies_in_pieces(proxy: Proxy, root: str, connect: Connect) -> None:
+    """All of it arrives, and it takes its time."""
+    client = connect(proxy.hosts)
+    client.create(f"{root}/a", b"x" * 1000)
+    proxy.trickle(200, 0.1)
+    began = time.monotonic()
+    assert client.get(f"{root}/a")[0] == b"x" * 1000
+    assert time.monotonic() - began >= 0.5
+    proxy.heal()
+
+
+def test_a_proxy_that_stops_reading_carries_out_nothing_more(
+    proxy: Proxy, server: EmbeddedZooKeeper, root: str, connect: Connect
+) -> None:
+    """Until it is healed: then what waits is carried out on the same connection."""
+    client, direct = connect(proxy.hosts), connect(server.hosts)
+    proxy.stop_reading()
+    waiting = client.create_async(f"{root}/a")
+    time.sleep(0.2)
+    assert not direct.exists(f"{root}/a")
+    proxy.heal()
+    assert waiting.get(timeout=20) == f"{root}/a"
+    assert proxy.requests["connect"] == 1

@@ -110,6 +110,14 @@ class Receipt:
         deadline = None if seconds is None else clock() + seconds
         fired = set(self._receipt.pending)
         bell = Bell(self._calls)
+        try:
+            await self._watch(fired, bell, deadline, answer)
+        finally:
+            self._receipt.leave(bell)
+        return self
+
+    async def _watch(self, fired: set[str], bell: Bell, deadline: float | None, answer: float) -> None:
+        clock = self._calls.loop.time
         while self._receipt.pending:
             left = None if deadline is None else deadline - clock()
             try:
@@ -126,7 +134,6 @@ class Receipt:
                 await bell.wait(left)
                 if not fired and deadline is not None and clock() >= deadline:
                     break
-        return self
 
     async def _look(self, fired: set[str], bell: Bell, seconds: float | None) -> None:
         """On a worker; so many others may wait there for a silent ZooKeeper that our turn never comes."""

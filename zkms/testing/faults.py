@@ -37,6 +37,9 @@ class Faults:
         self.black_hole = False
         self.refuse = False
         self.delay = 0.0
+        self.deaf = False
+        self.pace: tuple[int, float] | None = None
+        """Bytes of a piece of a reply, and the seconds after each."""
         self.unknown: set[str] = set()
         """Operations that the server shall not know."""
         self._lock = threading.Lock()
@@ -81,4 +84,4 @@ class Faults:
         with self._lock:
             self._cuts.clear()
         self.unknown.clear()
-        self.black_hole, self.refuse, self.delay = False, False, 0.0
+        self.black_hole, self.refuse, self.delay, self.deaf, self.pace = False, False, 0.0, False, None

