@@ -104,6 +104,8 @@ class Consumer:
         self._removed = False
         """Whether another process has given the subscription up."""
         self._full = False
+        self._vanished: set[int] = set()
+        """Partitions whose queue is not there."""
         self._handling: Message | None = None
         self.pace = 0.0
         """Seconds that a message takes our handler, averaged over the last ones."""
@@ -228,7 +230,7 @@ class Consumer:
             inbox,
             body=self._bus.tree.body,
             miss=lambda reason: Gap(self.topic, self.id, reason),
-            lost=self._rota.wake.set,
+            lost=lambda: self._vanish(number),
             worn=lambda: log.error(
                 "the numbers of %s come to their end: let it be empty once, and subscribe anew", queue
             ),
@@ -249,6 +251,22 @@ class Consumer:
             self._lanes[number], self._readers[number] = lane, reader
         self._bus.session.post(reader.start)
         log.info("%s reads partition %d of %s (epoch %d)", self._bus.client_id, number, self.id, hold.epoch)
+
+    def _vanish(self, number: int) -> None:
+        """On the connection's thread: the lane's queue is not there."""
+        self._vanished.add(number)
+        self._rota.wake.set()
+
+    def _repair(self) -> None:
+        """Make queues anew that somebody has removed by hand: what was in them is missed, and that is said."""
+        while self._vanished:
+            number = self._vanished.pop()
+            if number in self._lanes:
+                self.end(number, 0.0)
+            if self._bus.enrolment.remake(self.topic, self.id, number, self._names[number]):
+                with self._lock:
+                    self.gap("the queue was removed by somebody else")
+                    self._lock.notify_all()
 
     def end(self, number: int, timeout: float) -> None:
         """A lane is to be given back: store what is done with, and let the next one have it."""
@@ -460,6 +478,8 @@ class Consumer:
                 self._lock.notify_all()
         if self._full and self._bus.session.state is State.CONNECTED:
             self._clear_flag()
+        if self._vanished and self._bus.session.state is State.CONNECTED:
+            self._repair()
         while self._strange:
             self._set_aside(*self._strange.popleft())
         handling = self._handling

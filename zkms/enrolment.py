@@ -25,7 +25,7 @@ from zkms.errors import (
     TransactionFailed,
 )
 from zkms.membership import patterns_in
-from zkms.operations import Create, Delete, Operation, SetData
+from zkms.operations import Check, Create, Delete, Operation, SetData
 from zkms.patterns import is_pattern
 from zkms.purge import delete_children, delete_queue
 from zkms.session import Session, failed_with
@@ -131,6 +131,25 @@ class Enrolment:
             except ConnectionLost as error:
                 if not error.outcome_unknown:
                     raise
+
+    def remake(self, topic: str, name: str, number: int, lane: str) -> bool:
+        """Make a lane's queue anew, with nothing known of it; False if it is there, or nobody subscribes any more."""
+        queue = self._tree.queue(lane, topic)
+        parent = self._tree.subscription(lane)
+        operations: list[Operation] = [] if self._session.exists(parent) is not None else [Create(parent)]
+        operations += [
+            Check(self._tree.registration(topic, name), -1),
+            Create(queue, encode(QueueState(self._client_id))),
+            SetData(self._tree.ledger(name, topic, number), encode(Ledger())),
+            SetData(self._tree.topic(topic), b""),
+        ]
+        try:
+            self._session.multi(operations)
+        except TransactionFailed as error:
+            if not isinstance(error.cause, (NodeMissing, NodeExists)):
+                raise error.cause from error
+            return False
+        return True
 
     def dismiss(self, topic: str, name: str, *, unless_used_by: str | None = None) -> None:
         """Give a durable subscription or a group up: its registration, its queues and all that waits in them.

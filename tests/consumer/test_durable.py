@@ -7,6 +7,7 @@ import pytest
 import zkms
 from zkms import AlreadyAcked, AlreadySubscribed, Bus, InvalidArgument, LostOwnership, NotSubscribed, SubscriptionInUse
 from zkms.hold import Hold
+from zkms.purge import delete_queue
 from zkms.tree import Ledger, decode
 
 from .conftest import Connect, Eventually
@@ -227,3 +228,22 @@ def test_a_hold_that_cannot_tell_asks_the_ledger(bus: Bus, connect: Connect) -> 
     connect().subscribe("users", name="audit", takeover=True)
     hold.verify()
     assert hold.lost is not None
+
+
+def test_a_queue_that_somebody_removes_is_made_anew_and_said(
+    bus: Bus, connect: Connect, eventually: Eventually
+) -> None:
+    """What was in it is missed: that is a gap, and what is published afterwards arrives."""
+    gaps: list[zkms.Gap] = []
+    sub = connect().subscribe("users", name="audit", on_gap=gaps.append)
+    bus.publish_many("users", range(3))
+    assert len(sub.fetch(2, timeout=10)) == 2
+    delete_queue(bus.session, bus.tree.queue("audit", "users"))
+    eventually(lambda: bus.session.exists(bus.tree.queue("audit", "users")) is not None)
+    bus.publish("users", "after")
+    message = sub.get(timeout=10)
+    while message is not None and message.data != "after":
+        message = sub.get(timeout=10)
+    assert message is not None
+    message.ack()
+    assert [gap.reason for gap in gaps]
