@@ -1,9 +1,11 @@
 """The bus: what zkms.connect() returns, and where the parts meet.
 
 A message's life, file by file: bus -> packing (codec) -> frame -> batching, bulk or stream -> publisher (membership,
-limits, producer) -> a queue znode (tree) -> reader -> inbox -> unpacking -> subscription -> message -> acks -> receipt.
-`session` is the one way to ZooKeeper for all of them (connection: link, flow, requests), `registrar` keeps this process
-and its subscriptions registered, `purge` removes what is left behind.
+routing, limits, producer, outgoing) -> a queue znode (tree) -> reader -> inbox -> unpacking -> subscription -> message
+-> acks -> receipt. With durable subscriptions and groups it is, from the inbox on: lane -> held -> consumer -> message ->
+hold, and `rota` says who reads which lane. `session` is the one way to ZooKeeper for all of them (connection: link,
+flow, requests), `registrar` keeps this process and its live subscriptions registered, `enrolment` those that stay,
+`purge` removes what is left behind.
 
 Threads: the connection's (answers, events, reading the queues: never waits), zkms-session (deadlines), zkms-publisher
 (recovery), zkms-registrar (expiry), zkms-cleaner (if it stands for election), and one zkms-deliver-TOPIC for each

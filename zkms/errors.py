@@ -112,7 +112,7 @@ class LostOwnership(ZkmsError):
     """The message is not ours any more: it was, or will be, given to somebody else, and must not be acked here."""
 
     def __init__(self, message_id: str, reason: str) -> None:
-        super().__init__(f"message {message_id} is not ours any more: {reason}; it is delivered again, undo nothing")
+        super().__init__(f"message {message_id} is not ours any more: {reason}; whoever reads it now gets it again")
         self.message_id = message_id
         self.reason = reason
 
