@@ -10,6 +10,7 @@ to run is over; the handler has `zkms-deliver-TOPIC`.
 
 from __future__ import annotations
 
+import builtins
 import logging
 import threading
 import time
@@ -19,6 +20,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from zkms.alarm import Alarm
 from zkms.codec import Codec
 from zkms.config import check_seconds
 from zkms.errors import (
@@ -75,6 +77,7 @@ class Consumer:
         codec: Codec | None,
         on_gap: OnGap | None,
         on_error: OnError | None,
+        make: builtins.type[Message] = Message,
     ) -> None:
         self.topic = topic
         self.id = name
@@ -87,7 +90,7 @@ class Consumer:
         self._handler = handler
         self._manual = ack == "manual"
         self._auto = ack == "auto"
-        self._unpacker = Unpacker(topic, type, codec)
+        self._unpacker = Unpacker(topic, type, codec, make)
         self._policy = policy
         self._prefetch = prefetch
         self._on_gap = on_gap
@@ -96,7 +99,7 @@ class Consumer:
         self._readers: dict[int, Reader] = {}
         self._names = lanes_of(name, registration)
         self._turn = 0
-        self._lock = threading.Condition()
+        self._lock = Alarm()
         self._news: deque[Callable[[], object]] = deque()
         """What the user's callbacks are to be told, by whoever takes the next message."""
         self._strange: deque[tuple[Fetched, Exception]] = deque()
@@ -107,6 +110,10 @@ class Consumer:
         self._vanished: set[int] = set()
         """Partitions whose queue is not there."""
         self._handling: Message | None = None
+        self._began = 0.0
+        self._handled = 0
+        self._before: Future[None] | None = None
+        """Stored when the first half of the messages is that may be handled and not stored."""
         self.pace = 0.0
         """Seconds that a message takes our handler, averaged over the last ones."""
         self._thread: threading.Thread | None = None
@@ -329,11 +336,16 @@ class Consumer:
             raise NotSubscribed(self.topic)
         if self._auto:
             for message in taken:
-                self._finish(message)
+                self.finish(message)
         return taken
 
     def ack(self, messages: Iterable[Message]) -> None:
         """Ack many messages at once, which takes about as long as one; returns when that is stored."""
+        for message, stored in self.start_acks(messages):
+            message.entry.lane.until(stored, message)
+
+    def start_acks(self, messages: Iterable[Message]) -> list[tuple[Message, Future[None] | None]]:
+        """Ack them, and return at once: what to wait for, with a message that stands for those it came with."""
         lots: dict[int, list[Message]] = {}
         for message in messages:
             lots.setdefault(id(message.entry), []).append(message)
@@ -345,8 +357,7 @@ class Consumer:
                 entry: Held = lot[0].entry
                 entry.lane.settle_all(entry, lot)
                 stored.append((lot[0], entry.lane.hold.mark(entry, wait=True)))
-        for message, future in stored:
-            message.entry.lane.until(future, message)
+        return stored
 
     def __iter__(self) -> Iterator[Message]:
         """Messages until the subscription is closed; each is acked when the loop comes back for the next."""
@@ -354,7 +365,7 @@ class Consumer:
         while (message := self._next(None)) is not None:
             yield message
             if not self._manual:
-                self._finish(message)
+                self.finish(message)
         if self._removed:
             raise NotSubscribed(self.topic)
 
@@ -371,27 +382,68 @@ class Consumer:
 
     def _deliver(self) -> None:
         handler = self._handler
-        handled = 0
-        before: Future[None] | None = None
         while handler is not None and (message := self._next(None)) is not None:
-            self._handling = message
-            began = time.monotonic()
+            self.begins(message)
+            problem: BaseException | None = None
             try:
                 handler(message)
             except BaseException as error:  # noqa: BLE001 - the user's code
-                self._failed(message, error)
-            else:
-                if not self._manual:
-                    self._finish(message)
-            self._handling = None
-            self.pace += (time.monotonic() - began - self.pace) / PACE_OVER
-            handled += 1
-            if handled % (CAREFUL // 2) == 0:  # no more than CAREFUL may be handled and not stored
-                lane = message.entry.lane
-                after = lane.hold.mark(message.entry, wait=True)
-                _wait(before, self._bus.config.request_timeout)
-                before = after
+                problem = error
+            _wait(self.ends(message, problem), self._bus.config.request_timeout)
+
+    # What follows is also for zkms.aio, which takes and handles messages on its event loop.
+
+    def begins(self, message: Message) -> None:
+        """The handler gets a message."""
+        self._handling, self._began = message, time.monotonic()
+
+    def ends(self, message: Message, error: BaseException | None) -> Future[None] | None:
+        """The handler has returned, or raised; what has to be stored before it gets the next message, if anything."""
+        if error is not None:
+            self._failed(message, error)
+        elif not self._manual:
+            self.finish(message)
         self._handling = None
+        self.pace += (time.monotonic() - self._began - self.pace) / PACE_OVER
+        self._handled += 1
+        if self._handled % (CAREFUL // 2):  # no more than CAREFUL may be handled and not stored
+            return None
+        before, self._before = self._before, message.entry.lane.hold.mark(message.entry, wait=True)
+        return before
+
+    @property
+    def closed(self) -> bool:
+        """Whether it gives out nothing more."""
+        return self._closed
+
+    @property
+    def gone(self) -> bool:
+        """Whether another process has given the subscription up."""
+        return self._removed
+
+    def listen(self, heard: Callable[[], None]) -> None:
+        """Call this whenever there may be something to take; from any thread, and it must not wait."""
+        self._lock.heard = heard
+
+    def take_at_once(self, most: int = 1) -> tuple[list[Message], Future[None] | None]:
+        """The next messages, if there are any, and what has to be stored before the only one may be given out."""
+        with self._lock:
+            some = self._take(most)
+            stored = some[0].entry.lane.reserve(some[0]) if some else None
+        self._tell_news()
+        return some, stored
+
+    def give_back(self, messages: Iterable[Message]) -> None:
+        """Nobody got what was taken: these are the next ones again."""
+        with self._lock:
+            for message in reversed(list(messages)):
+                message.entry.lane.give_back(message)
+            self._lock.notify_all()
+
+    def next_due(self) -> float | None:
+        """Seconds until a message that waits for its time may be taken."""
+        with self._lock:
+            return self._until_due(None)
 
     def _failed(self, message: Message, error: BaseException) -> None:
         problem = error if isinstance(error, Exception) else RuntimeError(repr(error))
@@ -399,7 +451,8 @@ class Consumer:
         lane.fail_quietly(message, f"{type(error).__name__}: {error}")
         self._report(problem, message)
 
-    def _finish(self, message: Message) -> None:
+    def finish(self, message: Message) -> None:
+        """Done with, unless the user has said otherwise; stored soon."""
         lane: Lane = message.entry.lane
         try:
             lane.done(message)
@@ -441,11 +494,20 @@ class Consumer:
                 return False
         return True
 
-    def _take(self, most: int) -> list[Message]:
+    def _room(self) -> int:
+        """How many may be taken; whoever changes that to more rings."""
         if self._closed or self._bus.session.state is not State.CONNECTED:
-            return []  # cut off, we may have been replaced
+            return 0  # cut off, we may have been replaced
+        lanes = self._lanes.values()
+        room = self._prefetch - sum([lane.out for lane in lanes])
+        if room < 1:
+            for lane in lanes:
+                lane.crowded = True
+        return room
+
+    def _take(self, most: int) -> list[Message]:
         lanes = list(self._lanes.values())
-        most = min(most, self._prefetch - sum([lane.out for lane in lanes]))
+        most = min(most, self._room())
         if most < 1:
             return []
         for step in range(len(lanes)):
@@ -462,6 +524,8 @@ class Consumer:
     _fair = 0
 
     def _until_due(self, left: float | None) -> float | None:
+        if self._room() < 1:
+            return left
         due = [when for lane in self._lanes.values() if (when := lane.next_due()) is not None]
         if due:
             soon = max(0.0, min(due) - time.monotonic()) + 0.001

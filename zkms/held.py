@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from zkms.errors import AlreadyAcked, InvalidArgument, LostOwnership
@@ -120,13 +121,11 @@ class Held:
 
     def ack(self, message: Message) -> None:
         """Done with; returns when that is stored."""
-        self.lane.ack(self, message)
+        self.lane.until(self.start_ack(message), message)
 
     def nak(self, message: Message, delay: float | None) -> None:
         """To be given out again."""
-        if delay is not None and (not isinstance(delay, (int, float)) or not 0 <= delay < math.inf):
-            raise InvalidArgument(f"delay must be a number of seconds that is not negative, not {delay!r:.60}")
-        self.lane.fail(self, message, "nak", delay)
+        self.lane.until(self.start_nak(message, delay), message)
 
     def touch(self, message: Message) -> None:
         """Its time to run begins anew."""
@@ -134,9 +133,25 @@ class Held:
 
     def reject(self, message: Message, reason: str) -> None:
         """To the dead letters."""
+        self.lane.until(self.start_reject(message, reason), message)
+
+    # The same without waiting: when the result is done, it is stored. None if there is nothing to wait for.
+
+    def start_ack(self, message: Message) -> Future[None] | None:
+        """Done with."""
+        return self.lane.ack(self, message)
+
+    def start_nak(self, message: Message, delay: float | None) -> Future[None] | None:
+        """To be given out again."""
+        if delay is not None and (not isinstance(delay, (int, float)) or not 0 <= delay < math.inf):
+            raise InvalidArgument(f"delay must be a number of seconds that is not negative, not {delay!r:.60}")
+        return self.lane.fail(self, message, "nak", delay)
+
+    def start_reject(self, message: Message, reason: str) -> Future[None] | None:
+        """To the dead letters."""
         if not isinstance(reason, str) or not reason:
             raise InvalidArgument(f"reject: give the reason as a str, not {reason!r:.60}")
-        self.lane.bury(self, message, f"rejected: {reason}")
+        return self.lane.bury(self, message, f"rejected: {reason}")
 
     def check(self, message: Message) -> None:
         """`AlreadyAcked` or `LostOwnership`, unless the message is in the caller's hands."""

@@ -131,6 +131,8 @@ class Lane:
         """Entries below this number were there when we took over: they may have been given out before."""
         self.leaving = False
         """Whether it is to be given back as soon as nothing is in hand."""
+        self.crowded = False
+        """Whether nothing was given out because too much is in hand."""
         self._subscription = subscription
         self._unpacker = unpacker
         self._policy = policy
@@ -141,7 +143,7 @@ class Lane:
         """The bus that reads it."""
         self._careful = CAREFUL if careful else 0
         self._parking = parking
-        self._patience = patience
+        self.patience = patience
         self._stack: list[tuple[Held, Iterator[Message | Undecodable]]] = []
         """Entries that are being given out: the last one first, those below it have a lower priority."""
         self._scopes: dict[str, _Scope] = {}
@@ -170,7 +172,7 @@ class Lane:
             return None
         if self._timers and (message := self._take_due()) is not None:
             return self._give(message)
-        if self._failing >= MAX_FAILING or self._parked >= self._parking:
+        if not self._resumed and (self._failing >= MAX_FAILING or self._parked >= self._parking):
             return None
         if DURABLE in self._scopes and self._policy.kind == "durable":
             return None
@@ -208,7 +210,7 @@ class Lane:
 
     def next_due(self) -> float | None:
         """When something is due again that is not now."""
-        return self._timers[0][0] if self._timers else None
+        return self._timers[0][0] if self._timers and not self.leaving and self.lost is None else None
 
     def _take_next(self) -> Message | None:
         if self._resumed:
@@ -306,6 +308,7 @@ class Lane:
         if scope is None:
             self._parked += 1
             heapq.heappush(self._timers, (when, next(self._tickets), "", message))
+            self._lock.notify_all()
             return
         blocked = self._scopes.setdefault(scope, _Scope())
         self._park(scope, message)
@@ -368,7 +371,7 @@ class Lane:
         entry, index = message.entry, message.index
         tried = entry.tries.get(index)
         if tried is not None:
-            again = Message(message.data, entry, index)
+            again = type(message)(message.data, entry, index)
             entry.latest[index] = again
             if index in entry.given:
                 self._note.happened("redelivered", self, entry, index, "")
@@ -403,18 +406,17 @@ class Lane:
 
     # -- taking back ---------------------------------------------------------------------------------------------
 
-    def ack(self, entry: Held, message: Message) -> None:
-        """Done with; returns when that is stored."""
+    def ack(self, entry: Held, message: Message) -> Future[None] | None:
+        """Done with; when that is stored, the result is."""
         with self._lock:
             entry.check(message)
             self.settle(entry, message)
-            stored = self.hold.mark(entry, wait=True)
-        self.until(stored, message)
+            return self.hold.mark(entry, wait=True)
 
     def settle(self, entry: Held, message: Message) -> None:
         """Done with, with the lock held; to be marked afterwards."""
         entry.finish((message.index,))
-        self.out -= 1
+        self._let_go()
         self.handled += 1
         if self._scopes:
             self._advance(message)
@@ -447,8 +449,32 @@ class Lane:
                 self.settle(entry, message)
             return
         entry.finish([message.index for message in messages])
-        self.out -= len(messages)
+        self._let_go(len(messages))
         self.handled += len(messages)
+
+    def _let_go(self, count: int = 1) -> None:
+        """So many less in somebody's hands."""
+        self.out -= count
+        if self.crowded:
+            self.crowded = False
+            self._lock.notify_all()
+
+    def give_back(self, message: Message) -> None:
+        """What was taken was not given out after all, and is the next one again; with the lock held."""
+        entry, index = message.entry, message.index
+        if self.lost is not None or not entry.is_out(message):
+            return
+        self._let_go()
+        self._hands = deque(hand for hand in self._hands if hand[1] is not message)
+        entry.given.pop(index, None)  # what was reserved for it still is
+        scope = self._scope(message)
+        blocked = None if scope is None else self._scopes.get(scope)
+        if scope is not None and blocked is not None and blocked.messages[0][:2] == (entry.sequence, index):
+            blocked.due, blocked.out = time.monotonic(), False
+            heapq.heappush(self._timers, (blocked.due, next(self._tickets), scope, None))
+        else:
+            self._resumed.appendleft(message)
+            self._parked += 1
 
     def done(self, message: Message) -> None:
         """Done with; stored soon. For handlers and loops, whose ack nobody waits for."""
@@ -468,12 +494,11 @@ class Lane:
             return
         self._unblock(scope, blocked)
 
-    def fail(self, entry: Held, message: Message, error: str, delay: float | None = None) -> None:
+    def fail(self, entry: Held, message: Message, error: str, delay: float | None = None) -> Future[None] | None:
         """To be given out again after a while, or never: then it is a dead letter."""
         with self._lock:
             entry.check(message)
-            stored = self._fail(entry, message, error, delay)
-        self.until(stored, message)
+            return self._fail(entry, message, error, delay)
 
     def fail_quietly(self, message: Message, error: str) -> None:
         """The same for a handler that raised; nobody waits until it is stored."""
@@ -486,13 +511,13 @@ class Lane:
         index, attempts = message.index, entry.attempts(message.index)
         most = self._policy.max_attempts
         if most is not None and attempts >= most:
-            self.out -= 1
+            self._let_go()
             return self._dispose(entry, index, message, _out_of_attempts(attempts), error)
         pause = min(self._policy.backoff * 2 ** (attempts - 1), 3600.0) if delay is None else delay
         due = time.time() + pause
         entry.tries[index] = Try(attempts, due, error[:LONGEST_ERROR])
         entry.touched.pop(index, None)
-        self.out -= 1
+        self._let_go()
         self._note.happened("nacked", self, entry, index, error)
         scope = self._scope(message)
         blocked = None if scope is None else self._scopes.get(scope)
@@ -504,13 +529,12 @@ class Lane:
         self._wait(scope, message, due)
         return self.hold.mark(entry, wait=True)
 
-    def bury(self, entry: Held, message: Message, reason: str) -> None:
+    def bury(self, entry: Held, message: Message, reason: str) -> Future[None] | None:
         """To the dead letters."""
         with self._lock:
             entry.check(message)
-            self.out -= 1
-            stored = self._dispose(entry, message.index, message, reason)
-        self.until(stored, message)
+            self._let_go()
+            return self._dispose(entry, message.index, message, reason)
 
     def _dispose(
         self, entry: Held, index: int, message: Message | None, reason: str, error: str = ""
@@ -568,7 +592,7 @@ class Lane:
         if stored is None:
             return
         try:
-            stored.result(self._patience)
+            stored.result(self.patience)
         except TimeoutError as error:
             raise ConnectionLost("ZooKeeper did not answer; this is kept, and sent when it is back") from error
         except ZkmsError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +13,7 @@ from zkms.codec import Codec, check_codec
 from zkms.consumer import Consumer
 from zkms.errors import AlreadySubscribed, InvalidArgument
 from zkms.lane import Policy
+from zkms.message import Message
 from zkms.names import check_subscription, check_topic
 from zkms.patterns import is_pattern
 from zkms.subscription import AckMode, Handler, OnError, OnGap, Subscription
@@ -50,6 +52,8 @@ class Request(msgspec.Struct, kw_only=True, frozen=True):
     prefetch: int = 10_000
     on_gap: OnGap | None = None
     on_error: OnError | None = None
+    make: builtins.type[Message] = Message
+    """What messages are made as: zkms.aio has its own."""
 
     def check(self) -> None:
         """`InvalidArgument` that says what cannot work."""
@@ -143,11 +147,12 @@ def check_where(where: object) -> dict[str, list[str]] | None:
 
 def subscribe(bus: Bus, request: Request) -> Subscription | Consumer:
     """Make the subscription, and begin to read."""
+    return subscribe_live(bus, request) if request.kind == "live" else subscribe_kept(bus, request)
+
+
+def subscribe_live(bus: Bus, request: Request) -> Subscription:
+    """A live subscription, and begin to read."""
     request.check()
-    return _live(bus, request) if request.kind == "live" else _kept(bus, request)
-
-
-def _live(bus: Bus, request: Request) -> Subscription:
     topic = request.topic
     if topic in bus.live:
         raise AlreadySubscribed(topic)
@@ -163,6 +168,7 @@ def _live(bus: Bus, request: Request) -> Subscription:
         codec=check_codec(request.codec) or bus.config.codec,
         on_gap=request.on_gap,
         on_error=request.on_error,
+        make=request.make,
     )
     if bus.live.setdefault(topic, subscription) is not subscription:
         raise AlreadySubscribed(topic)
@@ -177,7 +183,9 @@ def _live(bus: Bus, request: Request) -> Subscription:
     return subscription
 
 
-def _kept(bus: Bus, request: Request) -> Consumer:
+def subscribe_kept(bus: Bus, request: Request) -> Consumer:
+    """A durable subscription, or a member of a group, and begin to read."""
+    request.check()
     topic, name = request.topic, request.name or request.group or ""
     if (topic, name) in bus.consumers:
         raise AlreadySubscribed(topic, name)
@@ -201,6 +209,7 @@ def _kept(bus: Bus, request: Request) -> Consumer:
         codec=check_codec(request.codec) or bus.config.codec,
         on_gap=request.on_gap,
         on_error=request.on_error,
+        make=request.make,
     )
     if bus.consumers.setdefault((topic, name), consumer) is not consumer:
         raise AlreadySubscribed(topic, name)

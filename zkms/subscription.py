@@ -6,6 +6,7 @@ Messages, gaps and what cannot be read come in one order, because all of them ar
 
 from __future__ import annotations
 
+import builtins
 import logging
 import threading
 import time
@@ -65,6 +66,7 @@ class Subscription:
         codec: Codec | None,
         on_gap: OnGap | None,
         on_error: OnError | None,
+        make: builtins.type[Message] = Message,
     ) -> None:
         self.topic = topic
         self.id = id
@@ -80,7 +82,7 @@ class Subscription:
         self._bus = bus
         self._handler = handler
         self._manual = ack == "manual"
-        self._unpacker = Unpacker(topic, type, codec)
+        self._unpacker = Unpacker(topic, type, codec, make)
         self._on_gap = on_gap
         self._on_error = on_error
         self._closed = False

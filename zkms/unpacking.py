@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import time
 from collections.abc import Callable, Iterator
 from itertools import count, repeat
@@ -35,10 +36,11 @@ class Unpacked(NamedTuple):
 class Unpacker:
     """Decodes what a subscription gets, into the type it asks for."""
 
-    def __init__(self, topic: str, type: Any, codec: Codec | None) -> None:
+    def __init__(self, topic: str, type: Any, codec: Codec | None, make: builtins.type[Message] = Message) -> None:
         self._topic = topic
         self._type = type
         self._codec = codec
+        self._make = make
         if type is not None:
             try:
                 msgspec.json.Decoder(type)  # looks at the type, and refuses what no message could become
@@ -50,7 +52,7 @@ class Unpacker:
         frame = frames.decode(fetched.raw)
         path = fetched.path
         entry = Handover(self._topic, frame, lambda: done(path))
-        messages = map(Message, frame.data, repeat(entry), count())
+        messages = map(self._make, frame.data, repeat(entry), count())
         if frame.extras is not None and any(extra is not None and extra.expires for extra in frame.extras):
             return Unpacked(entry, self._unexpired(messages, frame, fetched))
         if self._type is None and frame.codec is None:
@@ -72,7 +74,7 @@ class Unpacker:
         """The same for an entry whose messages are acked one by one, which `make` makes of the frame."""
         frame = frames.decode(fetched.raw)
         entry = make(frame)
-        messages = map(Message, frame.data, repeat(entry), count())
+        messages = map(self._make, frame.data, repeat(entry), count())
         if self._type is None and frame.codec is None:
             return entry, messages
         return entry, (self._convert(message, frame.codec, fetched) for message in messages)

@@ -74,7 +74,10 @@ def test_a_subscription_can_be_awaited_entered_or_left_alone(connect: Connect) -
     run(main())
 
 
-@pytest.mark.parametrize("method", ["publish", "publish_many", "publisher", "topics", "queues", "clients", "close"])
+@pytest.mark.parametrize(
+    "method",
+    ["publish", "publish_many", "publisher", "subscribe", "create_group", "topics", "queues", "clients", "close"],
+)
 def test_the_arguments_are_those_of_the_threaded_bus(method: str) -> None:
     """What one has, the other has: whoever adds an argument to one adds it to both."""
     threaded = inspect.signature(getattr(zkms.Bus, method)).parameters

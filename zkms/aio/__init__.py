@@ -17,6 +17,8 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from zkms.aio.bus import Bus, connect
+from zkms.aio.consumer import Consumer
+from zkms.aio.message import Message
 from zkms.aio.publisher import Sent, TopicPublisher
 from zkms.aio.receipt import Receipt
 from zkms.aio.subscription import Subscription
@@ -24,7 +26,7 @@ from zkms.aio.subscription import Subscription
 if _TYPE_CHECKING:
     from zkms.aio.cache import Cache
 
-__all__ = ["Bus", "Cache", "Receipt", "Sent", "Subscription", "TopicPublisher", "connect"]
+__all__ = ["Bus", "Cache", "Consumer", "Message", "Receipt", "Sent", "Subscription", "TopicPublisher", "connect"]
 
 
 def __getattr__(name: str) -> object:

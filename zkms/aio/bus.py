@@ -9,17 +9,23 @@ import logging
 import os
 import threading
 import time
-from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
+
+import msgspec
 
 from zkms.aio.bulk import Bulk
 from zkms.aio.calls import Calls
+from zkms.aio.consumer import Consumer
+from zkms.aio.message import Handler, Message, OnError
 from zkms.aio.outbox import Kind, Outbox, late
 from zkms.aio.publisher import TopicPublisher
 from zkms.aio.receipt import Receipt
 from zkms.aio.stream import Stream
 from zkms.aio.subscription import Subscription
+from zkms.aio.supply import Supply
+from zkms.aio.waiting import Waiting
 from zkms.bus import Bus as ThreadedBus
 from zkms.bus import IfNobody
 from zkms.codec import Codec, check_codec
@@ -29,9 +35,18 @@ from zkms.errors import AlreadySubscribed, Closed, DuplicateMessage, InvalidArgu
 from zkms.frame import Packed
 from zkms.names import check_topic
 from zkms.packing import pack
+from zkms.patterns import matches
 from zkms.receipt import Receipt as ThreadedReceipt
-from zkms.subscribing import DEFAULT_LIMIT, check_target
-from zkms.subscription import AckMode, Handler, OnError, OnGap
+from zkms.subscribing import (
+    DEFAULT_LIMIT,
+    DEFAULT_PARTITIONS,
+    Overflow,
+    Request,
+    check_target,
+    subscribe_kept,
+    subscribe_live,
+)
+from zkms.subscription import AckMode, OnGap
 from zkms.trail.settings import Trail
 from zkms.tree import DEFAULT_BYTES
 
@@ -155,8 +170,8 @@ class Bus:
         self._bus = bus
         self._calls = Calls(self._orphaned)
         self._outbox = Outbox(bus, self._calls)
-        self._subscriptions: dict[str, Subscription] = {}
-        """The latest for each topic."""
+        self._subscriptions: dict[tuple[str, str | None], Subscription | Consumer] = {}
+        """The latest for each topic and name."""
         self._closing: asyncio.Task[None] | None = None
         self._ending = threading.Lock()
         self._ended: Future[None] | None = None
@@ -282,13 +297,13 @@ class Bus:
 
     async def _subscribed(self, topic: str, deadline: float) -> None:
         """What this bus subscribes to before it publishes, it hears."""
-        subscription = self._subscriptions.get(topic)
-        if subscription is not None and not subscription.busy.done():
-            try:
-                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                    await self._calls.finished(subscription.busy)
-            except TimeoutError as error:
-                raise late(sent=False) from error
+        for subscription in [*self._subscriptions.values()]:
+            if not subscription.busy.done() and matches(subscription.topic, topic):
+                try:
+                    async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                        await self._calls.finished(subscription.busy)
+                except TimeoutError as error:
+                    raise late(sent=False) from error
 
     async def publish_many(
         self,
@@ -365,6 +380,7 @@ class Bus:
 
     # -- subscribe -----------------------------------------------------------------------------------------------
 
+    @overload
     def subscribe(
         self,
         topic: str,
@@ -376,42 +392,166 @@ class Bus:
         limit: int = DEFAULT_LIMIT,
         max_bytes: int = DEFAULT_BYTES,
         prefetch: int = 10_000,
+        where: Mapping[str, str | Sequence[str]] | None = None,
+        overflow: Overflow | None = None,
+        max_age: float | None = None,
         on_gap: OnGap | None = None,
         on_error: OnError | None = None,
-    ) -> Subscription:
+    ) -> Subscription: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        handler: Handler | None = None,
+        *,
+        name: str,
+        takeover: bool = False,
+        max_attempts: int | None = 3,
+        backoff: float = 1.0,
+        ack: AckMode | None = None,
+        type: Any = None,
+        codec: Codec | None = None,
+        limit: int = DEFAULT_LIMIT,
+        max_bytes: int = DEFAULT_BYTES,
+        prefetch: int = 10_000,
+        where: Mapping[str, str | Sequence[str]] | None = None,
+        overflow: Overflow | None = None,
+        max_age: float | None = None,
+        on_gap: OnGap | None = None,
+        on_error: OnError | None = None,
+    ) -> Consumer: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        handler: Handler | None = None,
+        *,
+        group: str,
+        partitions: int | None = None,
+        ttr: float | None = None,
+        max_attempts: int | None = 3,
+        backoff: float = 1.0,
+        ack: AckMode | None = None,
+        type: Any = None,
+        codec: Codec | None = None,
+        limit: int = DEFAULT_LIMIT,
+        max_bytes: int = DEFAULT_BYTES,
+        prefetch: int = 10_000,
+        where: Mapping[str, str | Sequence[str]] | None = None,
+        overflow: Overflow | None = None,
+        max_age: float | None = None,
+        on_gap: OnGap | None = None,
+        on_error: OnError | None = None,
+    ) -> Consumer: ...
+
+    def subscribe(
+        self,
+        topic: str,
+        handler: Handler | None = None,
+        *,
+        name: str | None = None,
+        takeover: bool = False,
+        group: str | None = None,
+        partitions: int | None = None,
+        ttr: float | None = None,
+        max_attempts: int | None = 3,
+        backoff: float = 1.0,
+        ack: AckMode | None = None,
+        type: Any = None,
+        codec: Codec | None = None,
+        limit: int = DEFAULT_LIMIT,
+        max_bytes: int = DEFAULT_BYTES,
+        prefetch: int = 10_000,
+        where: Mapping[str, str | Sequence[str]] | None = None,
+        overflow: Overflow | None = None,
+        max_age: float | None = None,
+        on_gap: OnGap | None = None,
+        on_error: OnError | None = None,
+    ) -> Subscription | Consumer:
         """Receive all that is published to the topic; once the result has been awaited, nothing is missed any more.
 
         The arguments are those of the threaded bus; `handler`, `on_gap` and `on_error` may be coroutine functions. They
         run on the event loop, one message after the other, and a message is acked when the handler has returned.
         """
         self._check_open()
-        check_topic(topic)
-        for what, callback in (("handler", handler), ("on_gap", on_gap), ("on_error", on_error)):
-            if callback is not None and not callable(callback):
-                raise InvalidArgument(f"{what} must be callable, not {callback!r:.60}")
-        stream = Stream(self._calls, topic, on_gap, on_error, pulled=handler is None)
-        subscribe = functools.partial(
-            self._bus.subscribe,
-            topic,
+        request = Request(
+            topic=topic,
+            name=name,
+            group=group,
+            partitions=partitions,
+            ttr=ttr,
+            max_attempts=max_attempts,
+            backoff=backoff,
+            takeover=takeover,
+            where=where,
+            overflow=overflow,
+            max_age=max_age,
             ack=ack,
             type=type,
             codec=codec,
             limit=limit,
             max_bytes=max_bytes,
             prefetch=prefetch,
-            on_gap=stream.on_gap,
-            on_error=stream.on_error,
+            make=Message,
         )
-        former = self._subscriptions.get(topic)
+        return self._subscribe(request, handler, on_gap, on_error)
+
+    def _subscribe(
+        self, request: Request, handler: Handler | None, on_gap: OnGap | None, on_error: OnError | None
+    ) -> Subscription | Consumer:
+        topic, name = request.topic, request.name or request.group
+        check_topic(topic)
+        for what, callback in (("handler", handler), ("on_gap", on_gap), ("on_error", on_error)):
+            if callback is not None and not callable(callback):
+                raise InvalidArgument(f"{what} must be callable, not {callback!r:.60}")
+        former = self._subscriptions.get((topic, name))
         if former is not None and not former.closed:
-            raise AlreadySubscribed(topic)
+            raise AlreadySubscribed(topic, name)
         after = None if former is None else former.busy
-        self._subscriptions = {name: sub for name, sub in self._subscriptions.items() if not sub.over}
-        subscription = Subscription(
-            self._calls, topic, handler, stream, subscribe, manual=ack == "manual", after=after
-        )  # fmt: skip
-        self._subscriptions[topic] = subscription
+        self._subscriptions = {key: sub for key, sub in self._subscriptions.items() if not sub.over}
+        subscription: Subscription | Consumer
+        if request.kind == "live":
+            stream = Stream(self._calls, topic, on_gap, on_error, pulled=handler is None)
+            live = functools.partial(subscribe_live, self._bus, _with(request, stream))
+            manual = request.ack == "manual"
+            subscription = Subscription(self._calls, topic, handler, stream, live, manual=manual, after=after)
+        else:
+            supply = Supply(self._calls, topic, on_gap, on_error, pulled=handler is None)
+            kept = functools.partial(subscribe_kept, self._bus, _with(request, supply))
+            subscription = Consumer(self._calls, topic, handler, supply, kept, ack=request.ack, after=after)
+        self._subscriptions[topic, name] = subscription
         return subscription
+
+    async def create_group(
+        self,
+        topic: str,
+        group: str,
+        *,
+        partitions: int = DEFAULT_PARTITIONS,
+        where: Mapping[str, str | Sequence[str]] | None = None,
+        overflow: Overflow = "reject",
+        max_age: float | None = None,
+        limit: int = DEFAULT_LIMIT,
+        max_bytes: int = DEFAULT_BYTES,
+    ) -> bool:
+        """Declare a group before it has any member: what is published from now on waits for them.
+
+        False if it is there already; `GroupMismatch` if that one has other partitions.
+        """
+        self._check_open()
+        return await self._calls.run(
+            self._bus.create_group,
+            topic,
+            group,
+            partitions=partitions,
+            where=where,
+            overflow=overflow,
+            max_age=max_age,
+            limit=limit,
+            max_bytes=max_bytes,
+        )
 
     # -- discovery -----------------------------------------------------------------------------------------------
 
@@ -430,3 +570,8 @@ class Bus:
     async def clients(self) -> list[ClientInfo]:
         """The processes that are connected."""
         return await self._calls.run(self._bus.clients)
+
+
+def _with(request: Request, waiting: Waiting) -> Request:
+    """What is told on the threads below is noted there, and told on the loop."""
+    return msgspec.structs.replace(request, on_gap=waiting.on_gap, on_error=waiting.on_error)

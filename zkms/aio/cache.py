@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from zkms.aio.loading import Load, Loader, late
 from zkms.aio.opening import Opening
 from zkms.aio.receipt import Receipt
-from zkms.aio.stream import returned
+from zkms.aio.waiting import returned
 from zkms.cache.cache import Cache as ThreadedCache
 from zkms.cache.cache import _Abandoned
 from zkms.cache.decorator import Bound, CacheInfo, decorate

@@ -5,18 +5,18 @@ Python tells an iterator nothing of a `break`, or of an error in the loop's body
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from zkms.message import Message
+from zkms.aio.message import Message
 
 if TYPE_CHECKING:
-    from zkms.aio.subscription import Subscription
+    from zkms.aio.reading import Reading
 
 
 class Iteration:
     """Messages; when nobody iterates any more, the subscription is given up."""
 
-    def __init__(self, subscription: Subscription) -> None:
+    def __init__(self, subscription: Reading[Any, Any]) -> None:
         self._subscription = subscription
 
     def __aiter__(self) -> Iteration:

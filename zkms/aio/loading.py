@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from zkms.aio.stream import returned
+from zkms.aio.waiting import returned
 from zkms.cache.cache import RecursiveLoad, _Abandoned
 from zkms.cache.keys import Key
 from zkms.cache.store import Flight, Store

@@ -16,7 +16,7 @@ from typing import Any
 from zkms.aio.calls import Calls
 from zkms.aio.opening import Opening
 from zkms.aio.receipt import Receipt
-from zkms.aio.stream import SLICE
+from zkms.aio.waiting import SLICE
 from zkms.config import check_seconds
 from zkms.errors import Closed, InvalidArgument, Timeout, ZkmsError
 from zkms.frame import Packed

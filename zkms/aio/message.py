@@ -1,0 +1,96 @@
+"""A message on the event loop: what is said about it is awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from typing import Any
+
+from zkms.errors import ConnectionLost
+from zkms.held import Held
+from zkms.message import Message as ThreadedMessage
+
+
+class Stored:
+    """Under way since it was made; `await` it to know that it is stored, or why it cannot be."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, *parts: tuple[Future[None] | None, Held, ThreadedMessage]) -> None:
+        self._parts = parts
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Wait; `LostOwnership`, or `ConnectionLost` if ZooKeeper does not answer in time.
+
+        Cancelling this undoes nothing.
+        """
+        return self._wait().__await__()
+
+    async def _wait(self) -> None:
+        for future, entry, message in self._parts:
+            if future is not None and not future.done():
+                await _done(future, entry.lane.patience)
+            entry.lane.until(future, message)
+
+
+async def _done(future: Future[Any], seconds: float) -> None:
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+    def ring(_: object) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(done.set)
+
+    future.add_done_callback(ring)
+    try:
+        async with asyncio.timeout(seconds):
+            await done.wait()
+    except TimeoutError as error:
+        raise ConnectionLost("ZooKeeper did not answer; this is kept, and sent when it is back") from error
+
+
+class Message(ThreadedMessage, gc=False, eq=False):
+    """One message: what was published, by whom and when. For reading only.
+
+    ack() and the like begin at once, and return what can be awaited: `await message.ack()` returns when it is stored.
+    """
+
+    def ack(self) -> Stored:  # type: ignore[override]
+        """This is done with: it is never delivered again, and the publisher's receipt says so.
+
+        When the result has been awaited, that is stored (a live message: soon). A handler acks by returning.
+        `LostOwnership` says that another process has, or will get, the message.
+        """
+        entry = self.entry
+        if not isinstance(entry, Held):
+            entry.ack(self)
+            return Stored()
+        return Stored((entry.start_ack(self), entry, self))
+
+    def nak(self, delay: float | None = None) -> Stored:  # type: ignore[override]
+        """This could not be done: deliver it again after `delay` seconds, or after a pause that grows each time.
+
+        After the subscription's `max_attempts` it goes to the dead letters instead.
+        """
+        entry = self.entry
+        if not isinstance(entry, Held):
+            entry.nak(self, delay)
+            return Stored()
+        return Stored((entry.start_nak(self, delay), entry, self))
+
+    def touch(self) -> Stored:  # type: ignore[override]
+        """This takes longer: its time to run begins anew."""
+        self.entry.touch(self)
+        return Stored()
+
+    def reject(self, reason: str) -> Stored:  # type: ignore[override]
+        """This can never be done: put it to the dead letters."""
+        entry = self.entry
+        if not isinstance(entry, Held):
+            entry.reject(self, reason)
+            return Stored()
+        return Stored((entry.start_reject(self, reason), entry, self))
+
+
+Handler = Callable[[Message], object]
+OnError = Callable[[Exception, Message | None], object]
