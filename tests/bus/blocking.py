@@ -81,7 +81,7 @@ class BlockingReceipt:
 class BlockingSubscription:
     """A subscription to pull from in a thread."""
 
-    def __init__(self, loop: EventLoop, subscription: zkms.aio.Subscription) -> None:
+    def __init__(self, loop: EventLoop, subscription: Any) -> None:
         self._loop = loop
         self._subscription = subscription
         loop.run(finished(subscription))
@@ -118,6 +118,64 @@ class BlockingSubscription:
             except StopAsyncIteration:
                 return
             yield message
+
+
+class BlockingMessage:
+    """A message to ack in a thread."""
+
+    def __init__(self, loop: EventLoop, message: zkms.aio.Message) -> None:
+        self._loop = loop
+        self._message = message
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_message"], name)
+
+    def __repr__(self) -> str:
+        return repr(self._message)
+
+    def ack(self) -> None:
+        """Done with."""
+        self._loop.run(finished(self._message.ack()))
+
+    def nak(self, delay: float | None = None) -> None:
+        """Not done."""
+        self._loop.run(finished(self._message.nak(delay)))
+
+    def touch(self) -> None:
+        """More time."""
+        self._loop.run(finished(self._message.touch()))
+
+    def reject(self, reason: str) -> None:
+        """Never."""
+        self._loop.run(finished(self._message.reject(reason)))
+
+
+class BlockingConsumer(BlockingSubscription):
+    """A durable subscription, or a member of a group, to pull from in a thread."""
+
+    def get(self, timeout: float | None = None) -> Any:
+        """The next message."""
+        message = super().get(timeout)
+        return None if message is None else BlockingMessage(self._loop, message)
+
+    def fetch(self, count: int, timeout: float | None = None) -> Any:
+        """Some messages."""
+        return [BlockingMessage(self._loop, message) for message in super().fetch(count, timeout)]
+
+    def ack(self, messages: Any) -> None:
+        """Ack many."""
+        self._loop.run(finished(self._subscription.ack([message._message for message in messages])))
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Keep the place."""
+        self._loop.run(self._subscription.close(timeout))
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Any]:
+        for message in super().__iter__():
+            yield BlockingMessage(self._loop, message)
 
 
 class BlockingSent:
@@ -212,16 +270,27 @@ class BlockingBus:
                 return callback
 
             async def call(*args: object) -> None:
-                await self._loop.loop.run_in_executor(pool, callback, *args)
+                await self._loop.loop.run_in_executor(pool, callback, *map(self._blocking, args))
 
             return call
 
         callbacks = {name: asynchronous(options.pop(name)) for name in ("on_gap", "on_error") if name in options}
 
-        async def subscribe() -> zkms.aio.Subscription:
+        async def subscribe() -> zkms.aio.Subscription | zkms.aio.Consumer:
             return await self._bus.subscribe(topic, asynchronous(handler), **callbacks, **options)
 
-        return BlockingSubscription(self._loop, self._loop.run(subscribe()))
+        subscription = self._loop.run(subscribe())
+        if isinstance(subscription, zkms.aio.Consumer):
+            return BlockingConsumer(self._loop, subscription)
+        return BlockingSubscription(self._loop, subscription)
+
+    def _blocking(self, argument: object) -> object:
+        """A message that a thread gets, so that its acks wait there."""
+        return BlockingMessage(self._loop, argument) if isinstance(argument, zkms.aio.Message) else argument
+
+    def create_group(self, topic: str, group: str, **options: Any) -> Any:
+        """Declare a group."""
+        return self._loop.run(self._bus.create_group(topic, group, **options))
 
     def _call(self, method: Callable[..., Coroutine[Any, Any, Any]], *args: object) -> Any:
         return self._loop.run(method(*args))

@@ -1,35 +1,23 @@
-"""What the tests of durable subscriptions, groups and transactions share."""
+"""What the tests of durable subscriptions, groups and transactions share: it is what the tests of the bus share."""
 
-from __future__ import annotations
+from bus.conftest import (
+    Connect,
+    Eventually,
+    api,
+    bus,
+    connect,
+    event_loop_thread,
+    pytest_collection_modifyitems,
+    pytest_generate_tests,
+)
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
-import pytest
-
-import zkms
-from zkms import Bus
-from zkms.testing.server import Server
-
-Connect = Callable[..., Bus]
-Eventually = Callable[..., None]
-
-
-@pytest.fixture
-def connect(zookeeper: Server, zookeeper_root: str) -> Iterator[Connect]:
-    """Connect another bus under the test's root; closed afterwards."""
-    buses: list[Bus] = []
-
-    def start(**options: Any) -> Bus:
-        buses.append(zkms.connect(**{"hosts": zookeeper.hosts, "root": zookeeper_root, "cleaner": False, **options}))
-        return buses[-1]
-
-    yield start
-    for bus in buses:
-        bus.close(timeout=1.0)
-
-
-@pytest.fixture
-def bus(connect: Connect) -> Bus:
-    """A bus that does not clean, so that nothing but the test changes the tree."""
-    return connect()
+__all__ = [
+    "Connect",
+    "Eventually",
+    "api",
+    "bus",
+    "connect",
+    "event_loop_thread",
+    "pytest_collection_modifyitems",
+    "pytest_generate_tests",
+]

@@ -12,6 +12,8 @@ from zkms.tree import Ledger, decode
 
 from .conftest import Connect, Eventually
 
+pytestmark = pytest.mark.on_asyncio_too
+
 
 def test_what_is_published_while_nobody_reads_waits(bus: Bus, connect: Connect) -> None:
     """The subscription is registered once; its reader may come and go."""
