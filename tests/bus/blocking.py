@@ -15,6 +15,7 @@ from typing import Any
 
 import zkms.aio
 from zkms import Message
+from zkms.held import Held
 
 LONGEST = 60.0
 """Seconds that a call may take: a test that hangs should say where."""
@@ -285,8 +286,9 @@ class BlockingBus:
         return BlockingSubscription(self._loop, subscription)
 
     def _blocking(self, argument: object) -> object:
-        """A message that a thread gets, so that its acks wait there."""
-        return BlockingMessage(self._loop, argument) if isinstance(argument, zkms.aio.Message) else argument
+        """A message that a thread gets, so that its acks wait there; those of live ones do not wait."""
+        held = isinstance(argument, zkms.aio.Message) and isinstance(argument.entry, Held)
+        return BlockingMessage(self._loop, argument) if held else argument
 
     def create_group(self, topic: str, group: str, **options: Any) -> Any:
         """Declare a group."""
