@@ -308,7 +308,7 @@ def test_an_async_for_that_is_left_gives_its_subscription_up(connect: Connect) -
                     break
                 assert await held.get(timeout=30) is not None
             publishing.cancel()
-            await until(lambda: bus._subscriptions["users"].over)
+            await until(lambda: bus._subscriptions["users", None].over)
             assert await other.subscriptions("users") == []
 
     async def fail(bus: zkms.aio.Bus) -> None:
