@@ -2,7 +2,7 @@
 
 A message's life, file by file: bus -> packing (codec) -> frame -> batching, bulk or stream -> publisher (membership,
 routing, limits, producer, outgoing) -> a queue znode (tree) -> reader -> inbox -> unpacking -> subscription -> message
--> acks -> receipt. With durable subscriptions and groups it is, from the inbox on: lane -> held -> consumer -> message ->
+-> acks -> receipt. With durable subscriptions and groups, from the inbox on: lane -> held -> consumer -> message ->
 hold, and `rota` says who reads which lane. `session` is the one way to ZooKeeper for all of them (connection: link,
 flow, requests), `registrar` keeps this process and its live subscriptions registered, `enrolment` those that stay,
 `purge` removes what is left behind.
