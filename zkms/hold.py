@@ -185,7 +185,7 @@ class Hold:
             else:
                 parts[sequence] = part
             operations += added
-            size += transaction_size(added)
+            size += transaction_size(added, self._session.overhead)
             entries.append((entry, futures))
         ledger = msgspec.structs.replace(self._ledger, parts=parts)
         commit = _Commit(ledger, self._version, entries)
