@@ -19,6 +19,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 from zkms.acks import Acks
@@ -27,6 +28,7 @@ from zkms.bulk import publish_all, result
 from zkms.codec import Codec, check_codec
 from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, check_seconds, configure
 from zkms.consumer import Consumer
+from zkms.delay import FRAME_BYTES, FRAME_MESSAGES, due_at
 from zkms.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionInfo, TopicInfo
 from zkms.enrolment import Enrolment
 from zkms.errors import (
@@ -171,6 +173,7 @@ class Bus:
 
                 self._cleaner = Cleaner(self.session, self.tree, self.client_id, trail=self.trail)
                 self._cleaner.start()
+                self._publisher.delays.standing = True
         except BaseException:
             self.close(timeout=0.0)
             raise
@@ -273,6 +276,8 @@ class Bus:
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
         priority: int = 0,
+        delay: float | None = None,
+        at: float | datetime | None = None,
         ttl: float | None = None,
         id: str | None = None,
         to_self: bool = True,
@@ -286,14 +291,22 @@ class Bus:
         `ttl` seconds it is not delivered any more. An `id` that was given before, within ten minutes, makes it a
         `DuplicateMessage`, stored nowhere.
 
+        With a `delay` in seconds, or `at` a moment (seconds since the epoch, or a datetime with a time zone), it waits
+        in ZooKeeper and is published then: to those who subscribe then, or else it is a dead letter. Somebody has to
+        stand for the cleaners' election, or this is `NoCleaner`.
+
         Raises `NoSubscribers` unless `if_nobody="drop"`, `QueueFull`, `MessageTooLarge`, `InvalidMessage`, or
         `ConnectionLost`, whose `outcome_unknown` says whether it may have been stored all the same.
         """
+        due = due_at(delay, at, ttl, to_self=to_self)
         packed = self.packed(topic, data, key, headers, id, codec, priority=priority, ttl=ttl)
         deadline = time.monotonic() + self._allowed(timeout)
         options = self.options(topic, to_self, if_nobody)
-        _, most = self._frame_budget(topic, deadline)
-        future, place = self._batching.send(topic, packed, most=most, deadline=deadline, **options)
+        if due is None:
+            _, most = self._frame_budget(topic, deadline)
+            future, place = self._batching.send(topic, packed, most=most, deadline=deadline, **options)
+        else:
+            future, place = self._send(topic, [packed], to_self, if_nobody, deadline, due), 0
         receipt = result(future, deadline).at(place)
         if id is not None and receipt.duplicate_of is not None:
             raise DuplicateMessage(topic, id, receipt.duplicate_of)
@@ -307,6 +320,8 @@ class Bus:
         key: Callable[[Any], str] | None = None,
         headers: Mapping[str, str] | None = None,
         priority: int = 0,
+        delay: float | None = None,
+        at: float | datetime | None = None,
         ttl: float | None = None,
         id: Callable[[Any], str] | None = None,
         to_self: bool = True,
@@ -320,6 +335,7 @@ class Bus:
         receipt of one whose id was given before says so, `duplicate_of`. `timeout` is for each frame. If one fails, no
         more are sent; the error says in its notes how many were stored.
         """
+        due = due_at(delay, at, ttl, to_self=to_self)
         self._check_open()
         self.options(check_target(topic), to_self, if_nobody)
         codec = check_codec(codec) or self.config.codec
@@ -332,8 +348,8 @@ class Bus:
             messages,
             packed,
             self._allowed(timeout),
-            budget=lambda deadline: self._frame_budget(topic, deadline),
-            send=lambda packed, deadline: self._send(topic, packed, to_self, if_nobody, deadline),
+            budget=lambda deadline: self._frame_budget(topic, deadline, due),
+            send=lambda packed, deadline: self._send(topic, packed, to_self, if_nobody, deadline, due),
         )
 
     def publisher(
@@ -392,13 +408,22 @@ class Bus:
     def _allowed(self, timeout: float | None) -> float:
         return self.config.request_timeout if timeout is None else check_seconds("timeout", timeout)
 
-    def _frame_budget(self, topic: str, deadline: float) -> tuple[int, int]:
+    def _frame_budget(self, topic: str, deadline: float, due: float | None = None) -> tuple[int, int]:
+        if due is not None:
+            return FRAME_BYTES, FRAME_MESSAGES
         return frame_budget(self._membership, topic, deadline, self.session.overhead)
 
     def _send(
-        self, topic: str, packed: list[Packed], to_self: bool, if_nobody: IfNobody, deadline: float
+        self,
+        topic: str,
+        packed: list[Packed],
+        to_self: bool,
+        if_nobody: IfNobody,
+        deadline: float,
+        due: float | None = None,
     ) -> Future[Receipt]:
-        return self._publisher.send(topic, packed, deadline=deadline, **self.options(topic, to_self, if_nobody))
+        options = self.options(topic, to_self, if_nobody)
+        return self._publisher.send(topic, packed, deadline=deadline, due=due, **options)
 
     def options(self, topic: str, to_self: bool, if_nobody: IfNobody) -> _Options:
         """Who is to get a message, checked."""

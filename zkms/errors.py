@@ -9,6 +9,7 @@ ZkmsError
 ├── AlreadySubscribed / NotSubscribed
 ├── SubscriptionInUse              another process reads this durable subscription
 ├── GroupMismatch                  a subscription of that name is there, with other properties
+├── NoCleaner                      nobody would move a delayed message when it is due; nothing was stored
 ├── QueueFull                      a subscription that rejects what has no room; nothing was stored anywhere
 ├── DuplicateMessage               a message of this id was stored before
 ├── AlreadyAcked
@@ -151,6 +152,17 @@ class QueueFull(ZkmsError):
         )
         self.topic = topic
         self.subscription = subscription
+
+
+class NoCleaner(ZkmsError):
+    """A delayed message is moved by the leader of the cleaners, and there is none; nothing was stored."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"a delayed message to {topic!r} would wait for ever: nobody stands for the cleaners' election; connect "
+            f"somewhere with cleaner=True, which is the default, or run zkms-cleaner"
+        )
+        self.topic = topic
 
 
 class DuplicateMessage(ZkmsError):

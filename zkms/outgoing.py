@@ -11,6 +11,7 @@ import time
 from concurrent.futures import Future
 
 from zkms import frame as frames
+from zkms.delayed import Delayed
 from zkms.errors import MessageTooLarge
 from zkms.frame import Packed
 from zkms.membership import Members
@@ -49,6 +50,8 @@ class Outgoing:
         self.epochs: Epochs = ()
         self.shared = False
         """Whether the frame is stored once, as a body, and the queues get pointers to it."""
+        self.delayed: Delayed | None = None
+        """Where it waits, if it is to be published later: see delay.py."""
         self.place = 0
         """Of its first entry among the transaction's operations."""
 
@@ -81,17 +84,17 @@ class Outgoing:
         """
         self.epochs = epochs(snapshot)
         said = self.topic if snapshot.patterns else None  # a pattern's queue does not say which topic it was
-        whole = self._encode(producer, None, said)
+        whole = self.encode(producer, None, said)
         self.size = len(whole)
         copies = sum(target.picks is None for target in self.targets)
         self.shared = (copies - 1) * len(whole) > COPIED_BYTES
-        body = (producer, self.seq) if self.shared else None
+        body = self.body(producer) if self.shared else None
         encoded: dict[Picks, tuple[str, bytes]] = {None: self._entry(None, whole, body)}
         operations: list[Operation] = [Check(tree.topic(self.topic), snapshot.epoch)]
         for target in self.targets:
             picks = target.picks
             if picks not in encoded:
-                encoded[picks] = self._entry(picks, self._encode(producer, picks, said), None)
+                encoded[picks] = self._entry(picks, self.encode(producer, picks, said), None)
             name, data = encoded[picks]
             operations.append(Create(f"{tree.queue(*target.queue)}/{name}", data, sequence=True))
         if body is not None:
@@ -111,7 +114,11 @@ class Outgoing:
             raise MessageTooLarge(self.topic, size, max(0, size - excess // copied - 1), len(self.targets))
         return operations
 
-    def _encode(self, producer: str, picks: Picks, topic: str | None) -> bytes:
+    def body(self, producer: str) -> tuple[str, int]:
+        """Where its body is kept, if it has one."""
+        return producer, self.seq
+
+    def encode(self, producer: str, picks: Picks, topic: str | None) -> bytes:
         """The frame, or the part of it that some get."""
         messages = self.packed if picks is None else [self.packed[place] for place in picks]
         return frames.encode(producer, self.seq, self.at, messages, picks, topic)

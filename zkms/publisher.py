@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from zkms.delay import Delays, Postponed
 from zkms.errors import (
     BadVersion,
     Closed,
@@ -63,6 +64,7 @@ class Publisher:
         self._membership = membership
         self._producer = producer
         self._limits = Limits(session, tree)
+        self.delays = Delays(session, tree)
         self._order = threading.Lock()
         self._state = threading.Condition()
         self._outstanding: deque[Shipment] = deque()
@@ -79,13 +81,25 @@ class Publisher:
     # -- sending -------------------------------------------------------------------------------------------------
 
     def send(
-        self, topic: str, packed: list[Packed], *, without: str | None, drop: bool, deadline: float
+        self,
+        topic: str,
+        packed: list[Packed],
+        *,
+        without: str | None,
+        drop: bool,
+        deadline: float,
+        due: float | None = None,
     ) -> Future[Receipt]:
         """Send one frame; the Future has its receipt, or the reason why it is not stored.
 
-        `without` is a subscription that shall not get it. `drop`: nobody there is fine.
+        `without` is a subscription that shall not get it. `drop`: nobody there is fine. `due`: when it is to be
+        published.
         """
-        outgoing = Outgoing(topic, packed, without=without, drop=drop, deadline=deadline)
+        outgoing = (
+            Outgoing(topic, packed, without=without, drop=drop, deadline=deadline)
+            if due is None
+            else Postponed(topic, packed, due=due, drop=drop, deadline=deadline)
+        )
         self.ship(Shipment([outgoing], deadline))
         return outgoing.future
 
@@ -128,6 +142,8 @@ class Publisher:
 
     def _resolve(self, outgoing: Outgoing) -> Members:
         """Who gets it; nobody is believed only after ZooKeeper's leader has confirmed the epoch."""
+        if isinstance(outgoing, Postponed):
+            return self.delays.prepare(outgoing)
         topic = outgoing.topic
         while True:
             snapshot = self._membership.get(topic, outgoing.deadline)
@@ -280,7 +296,9 @@ class Publisher:
             entries = dict(zip(names, paths, strict=True))
             if outgoing.shared and entries:
                 self._keep_body(outgoing)
-            if self.trail is not None:
+            if self.trail is not None and isinstance(outgoing, Postponed):
+                self.trail.delayed(outgoing, self._producer.name, zxid)
+            elif self.trail is not None:
                 self.trail.published(outgoing, self._producer.name, zxid)
             if outgoing.future.set_running_or_notify_cancel():
                 outgoing.future.set_result(self._receipt(outgoing, entries, zxid))
@@ -305,6 +323,7 @@ class Publisher:
             zxid=zxid,
             queues=outgoing.queues(self._tree),
             duplicates=outgoing.duplicates,
+            delayed=outgoing.delayed,
         )
 
     def _remove(self, shipment: Shipment) -> bool:
@@ -442,6 +461,8 @@ class Publisher:
         place = error.index - outgoing.place
         if error.operation.path.startswith(f"{self._tree.ids}/"):
             self._make_id_shard(error.operation.path)
+        elif isinstance(outgoing, Postponed):
+            self.delays.make(outgoing.bucket(self._tree))  # its bucket was empty, and removed
         elif place >= len(outgoing.targets):
             self._producer.bodies.claim()  # the place for bodies was removed by hand
         else:

@@ -18,10 +18,11 @@ import msgspec
 
 from zkms import frame as frames
 from zkms.config import check_seconds
+from zkms.delayed import WAITING, Delayed
 from zkms.errors import CannotDecode, ConnectionLost, NodeMissing
 from zkms.requests import Watch
 from zkms.session import Session, Stat
-from zkms.tree import QueueState, Tree, carried, decode, parse_entry
+from zkms.tree import Moved, QueueState, Tree, carried, decode, parse_entry
 
 LOST = "its queue is gone"
 ANSWER = 1.0
@@ -38,6 +39,14 @@ class Bell(Protocol):
     def notify_all(self) -> None:
         """Wake who waits."""
         ...
+
+
+class _Stored:
+    """What is known of the transaction that put it where it is; shared by the receipts of one frame."""
+
+    def __init__(self, zxid: int | None) -> None:
+        self.zxid = zxid
+        """If its reply came: an entry or queue made later is another's, whatever its name."""
 
 
 class Receipt:
@@ -57,6 +66,7 @@ class Receipt:
         zxid: int | None = None,
         queues: Mapping[str, str] = MappingProxyType({}),
         duplicates: Mapping[int, str] = MappingProxyType({}),
+        delayed: Delayed | None = None,
     ) -> None:
         self.topic = topic
         self.producer = producer
@@ -66,15 +76,17 @@ class Receipt:
         """How many messages travelled together."""
         self._first = seq
         self._place = 0
-        self._queues = queues
+        self._queues = dict(queues)
         self._duplicates = duplicates
         self._session = session
         self._tree = tree
         self._pending: dict[str, str | None] = dict(entries)
         self._acked: list[str] = []
         self._gone: dict[str, str] = dict(skipped)
-        self._zxid = zxid
-        """Of the transaction, if its reply came: an entry or queue made later is another's, whatever its name."""
+        self._stored = _Stored(zxid)
+        self._delayed = delayed
+        if delayed is not None:
+            self._pending[WAITING] = delayed.path(tree)
         self._lock = threading.Lock()
         self._waiting: list[tuple[set[str], Bell]] = []
         """Who is to be told when a watch has fired."""
@@ -118,6 +130,16 @@ class Receipt:
     def gone(self) -> Mapping[str, str]:
         """Subscriptions that will never ack, and why: purged, unsubscribed, queue full..."""
         return MappingProxyType(self._gone)
+
+    @property
+    def due(self) -> float | None:
+        """When it is due, in seconds since the epoch, if it was published for later."""
+        return None if self._delayed is None else self._delayed.due / 1000
+
+    @property
+    def delayed(self) -> bool:
+        """Whether it was still waiting to become due when we last looked: who gets it is decided then."""
+        return WAITING in self._pending
 
     def __repr__(self) -> str:
         return f"<Receipt {self.id}: {len(self._acked)} acked, {len(self._pending)} pending, {len(self._gone)} gone>"
@@ -205,18 +227,39 @@ class Receipt:
         asks = {name: partial(self._session.exists_async, path, self._watches[name]) for name, path in paths.items()}
         asked = {name: ask() for name, ask in asks.items()}
         removed = [name for name, reply in asked.items() if not self._is_ours(answer(reply, asks[name]))]
+        if WAITING in removed:
+            removed.remove(WAITING)
+            self._follow(deadline)
+            with wake:
+                fired.update(name for name, path in self._pending.items() if path is None)
         gets = {name: partial(self._session.get_async, paths[name].rsplit("/", 1)[0]) for name in removed}
         queues = {name: get() for name, get in gets.items()}
         for name, reply in queues.items():
             try:
                 data, stat = answer(reply, gets[name])
-                reason = LOST if self._zxid is not None and stat.czxid > self._zxid else removal(data, paths[name])
+                made = self._stored.zxid
+                reason = LOST if made is not None and stat.czxid > made else removal(data, paths[name])
             except NodeMissing:
                 reason = LOST
             self._settle(name, reason)
 
     def _is_ours(self, stat: Stat | None) -> bool:
-        return stat is not None and self._zxid in (None, stat.czxid)
+        return stat is not None and self._stored.zxid in (None, stat.czxid)
+
+    def _follow(self, deadline: float | None) -> None:
+        """It was due, and has been moved: from here on, look at the queues that it was put into."""
+        assert self._delayed is not None  # noqa: S101 - whatever waits has a place to wait in
+        try:
+            data, stat = self._session.get(self._delayed.record(self._tree), deadline=deadline)
+            moved = decode(data, Moved)
+        except (NodeMissing, msgspec.MsgspecError):
+            self._settle(WAITING, "it was due long ago, and who got it is not known any more")
+            return
+        del self._pending[WAITING]
+        self._stored.zxid = stat.czxid
+        self._queues.update(moved.queues)
+        self._pending.update(dict.fromkeys(moved.queues))
+        self._gone.update(moved.gone)
 
     def _settle(self, name: str, reason: str | None) -> None:
         del self._pending[name]
@@ -245,10 +288,11 @@ class Receipt:
             path = f"{queue}/{entry.name}"
             if entry.body == (self.producer, self._first):
                 return path
-            if entry.body is not None or entry.foreign or entry.gap:
+            if entry.foreign or entry.gap or (entry.body is not None and self._delayed is None):
                 continue
+            read = path if entry.body is None else self._tree.body(*entry.body)
             try:
-                raw = self._session.get(path, deadline=deadline)[0] if not entry.carrier else carried(entry.name)
+                raw = self._session.get(read, deadline=deadline)[0] if not entry.carrier else carried(entry.name)
                 frame = frames.decode(raw)
             except (NodeMissing, CannotDecode):
                 continue

@@ -10,11 +10,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from zkms.bulk import result
 from zkms.codec import Codec
+from zkms.delay import Postponed, due_at
 from zkms.errors import AlreadyAcked, Closed, ConnectionLost, InvalidArgument, LostOwnership, TransactionFailed
 from zkms.held import Held
 from zkms.hold import Hold
@@ -65,6 +67,8 @@ class Transaction:
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
         priority: int = 0,
+        delay: float | None = None,
+        at: float | datetime | None = None,
         ttl: float | None = None,
         id: str | None = None,
         to_self: bool = True,
@@ -73,9 +77,13 @@ class Transaction:
     ) -> None:
         """Published, if all of the transaction is stored."""
         self._check()
+        due = due_at(delay, at, ttl, to_self=to_self)
         packed = self._bus.packed(topic, data, key, headers, id, codec, priority=priority, ttl=ttl)
         options = self._bus.options(topic, to_self, if_nobody)
-        self._frames.append(Outgoing(topic, [packed], deadline=0.0, **options))
+        if due is None:
+            self._frames.append(Outgoing(topic, [packed], deadline=0.0, **options))
+        else:
+            self._frames.append(Postponed(topic, [packed], due=due, drop=options["drop"], deadline=0.0))
 
     def _check(self) -> None:
         if self._over:

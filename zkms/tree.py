@@ -12,7 +12,7 @@
       groups/SUBSCRIPTION/TOPIC/members/CLIENT  ephemeral: who is there to read it
       groups/SUBSCRIPTION/TOPIC/lanes/N `Ledger`: who reads partition N, and how far; its version is the fence
       bodies/PRODUCER/NUMBER            a frame that was too big for a copy in every queue
-      delayed/BUCKET/ENTRY              a frame that is not due yet
+      delayed/BUCKET/ENTRY              a frame that is not due yet, or a `Moved` record: see delayed.py
       ids/TOPIC/SHARD/HASH              a message id that must not be stored again for a while
       ids/TOPIC/w.SECONDS.SEQUENCE      the hashes of a frame's ids: by these they are forgotten
       dead/SUBSCRIPTION/TOPIC/ENTRY     dead letters, and what was found in a queue and is not ours, byte by byte
@@ -104,6 +104,10 @@ class Tree(msgspec.Struct, frozen=True):
     def delayed(self) -> str:
         """Parent of the buckets of what is not due yet."""
         return f"{self.root}/delayed"
+
+    def bucket(self, begins: int) -> str:
+        """Where that waits which is due in the seconds from then on."""
+        return f"{self.root}/delayed/{begins:012d}"
 
     @property
     def ids(self) -> str:
@@ -407,6 +411,15 @@ class DeadLetter(msgspec.Struct, frozen=True, tag_field="zkms", tag="dead", omit
     error: str = ""
 
 
+class Moved(msgspec.Struct, frozen=True, tag_field="zkms", tag="moved", omit_defaults=True):
+    """What takes a delayed frame's place for a while: who got it when it was due."""
+
+    queues: dict[str, str] = {}
+    """The queues that it was put into, by the names that receipts have for them."""
+    gone: dict[str, str] = {}
+    """Who did not get it, and why."""
+
+
 class IdRecord(msgspec.Struct, frozen=True, tag_field="zkms", tag="id"):
     """The data of a remembered message id: which message was stored under it."""
 
@@ -457,6 +470,7 @@ Record = (
     | MemberState
     | DeadLetter
     | IdRecord
+    | Moved
     | GapRecord
     | ProducerState
     | ClientState

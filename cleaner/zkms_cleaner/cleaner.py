@@ -1,4 +1,4 @@
-"""The cleaner's thread: stands for election, sweeps while it leads."""
+"""The cleaner's thread: stands for election, sweeps while it leads, and says so to the one that moves what is due."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from zkms.errors import Closed, TransactionFailed, ZkmsError
 from zkms.session import Session, State
 from zkms.trail.recorder import Recorder
 from zkms.tree import Tree
+from zkms_cleaner.delays import Delays
 from zkms_cleaner.election import Election, Lead
 from zkms_cleaner.sweep import Cut, Sweeper, Swept
 
@@ -50,6 +51,7 @@ class Cleaner:
         self._sweeper = Sweeper(
             session, tree, grace=grace, unused_after=unused_after, trail=trail, stopped=lambda: self._closed
         )
+        self._delays = Delays(session, tree, trail=trail, lost=self._election.wake.set)
         self._thread = threading.Thread(target=self._run, name="zkms-cleaner", daemon=True)
 
     @property
@@ -65,10 +67,12 @@ class Cleaner:
     def start(self) -> None:
         """Stand for election from now on."""
         self._thread.start()
+        self._delays.start()
 
     def close(self, timeout: float = 5.0) -> None:
         """Cut a sweep short and give up the lead, so that another takes it at once; wait `timeout` seconds for that."""
         self._closed = True
+        self._delays.close(timeout)
         self._election.wake.set()
         if self._thread.is_alive():
             self._thread.join(timeout)
@@ -80,6 +84,7 @@ class Cleaner:
             try:
                 lead = self._election.lead() if self._session.state is State.CONNECTED else None
                 self._tell(lead is not None)
+                self._delays.set_lead(lead)
                 if lead is not None:
                     if time.monotonic() >= next_sweep:
                         next_sweep = self._sweep(lead)

@@ -26,11 +26,19 @@ class Bulk:
     """The frames of one call."""
 
     def __init__(
-        self, bus: Bus, calls: Calls, topic: str, to_self: bool, if_nobody: IfNobody, timeout: float | None
+        self,
+        bus: Bus,
+        calls: Calls,
+        topic: str,
+        to_self: bool,
+        if_nobody: IfNobody,
+        timeout: float | None,
+        due: float | None = None,
     ) -> None:
         self._bus = bus
         self._calls = calls
         self._where = topic, to_self, if_nobody
+        self._due = due
         self._allowed = bus._allowed(timeout)
         self._deadline = time.monotonic() + self._allowed
         self._largest = self._most = 0
@@ -98,8 +106,8 @@ class Bulk:
     def _transmit(self, frame: list[Packed]) -> None:
         """On the thread for publishing, which waits while too much is under way."""
         if frame:
-            self._futures.append(self._bus._send(self._where[0], frame, *self._where[1:], self._deadline))
-        self._largest, self._most = self._bus._frame_budget(self._where[0], self._deadline)
+            self._futures.append(self._bus._send(self._where[0], frame, *self._where[1:], self._deadline, self._due))
+        self._largest, self._most = self._bus._frame_budget(self._where[0], self._deadline, self._due)
 
     async def end(self) -> list[Receipt]:
         """Wait for everything: a receipt for each frame."""

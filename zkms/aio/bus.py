@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
@@ -30,6 +31,7 @@ from zkms.bus import Bus as ThreadedBus
 from zkms.bus import IfNobody
 from zkms.codec import Codec, check_codec
 from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, check_seconds, configure
+from zkms.delay import due_at
 from zkms.discovery import ClientInfo, QueueInfo, SubscriptionInfo, TopicInfo
 from zkms.errors import AlreadySubscribed, Closed, DuplicateMessage, InvalidArgument, ZkmsError
 from zkms.frame import Packed
@@ -274,6 +276,8 @@ class Bus:
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
         priority: int = 0,
+        delay: float | None = None,
+        at: float | datetime | None = None,
         ttl: float | None = None,
         id: str | None = None,
         to_self: bool = True,
@@ -286,11 +290,13 @@ class Bus:
         Raises as the threaded one does. When cancelled, it may have been stored or not; before it is sent, it is not.
         """
         self._check_open()
+        due = due_at(delay, at, ttl, to_self=to_self)
         packed = self._bus.packed(topic, data, key, headers, id, codec, priority=priority, ttl=ttl)
         deadline = time.monotonic() + self._bus._allowed(timeout)
         self._bus.options(topic, to_self, if_nobody)
         await self._subscribed(topic, deadline)
-        receipt = await self._outbox.send(Kind(topic, to_self, if_nobody, packed.codec, priority), packed, deadline)
+        kind = Kind(topic, to_self, if_nobody, packed.codec, priority, due)
+        receipt = await self._outbox.send(kind, packed, deadline)
         if id is not None and receipt.duplicate_of is not None:
             raise DuplicateMessage(topic, id, receipt.duplicate_of)
         return Receipt(receipt, self._calls)
@@ -313,6 +319,8 @@ class Bus:
         key: Callable[[Any], str] | None = None,
         headers: Mapping[str, str] | None = None,
         priority: int = 0,
+        delay: float | None = None,
+        at: float | datetime | None = None,
         ttl: float | None = None,
         id: Callable[[Any], str] | None = None,
         to_self: bool = True,
@@ -327,7 +335,8 @@ class Bus:
         self._check_open()
         self._bus.options(check_target(topic), to_self, if_nobody)
         codec = check_codec(codec) or self._bus.config.codec
-        bulk = Bulk(self._bus, self._calls, topic, to_self, if_nobody, timeout)
+        due = due_at(delay, at, ttl, to_self=to_self)
+        bulk = Bulk(self._bus, self._calls, topic, to_self, if_nobody, timeout, due)
         await self._subscribed(topic, time.monotonic() + self._bus._allowed(timeout))
 
         def packed(data: Any) -> Packed:

@@ -29,6 +29,7 @@ class Kind(NamedTuple):
     if_nobody: IfNobody
     codec: str | None
     priority: int = 0
+    due: float | None = None
 
 
 class Waiting:
@@ -131,11 +132,11 @@ class Outbox:
         frames: Frames = []
         position = 0
         while position < len(waiting):
-            _, most = self._bus._frame_budget(kind.topic, deadline)
+            _, most = self._bus._frame_budget(kind.topic, deadline, kind.due)
             part = list(waiting[position : position + most])
             packed = [each.packed for each in part]
             try:
-                reply = self._bus._send(kind.topic, packed, kind.to_self, kind.if_nobody, deadline)
+                reply = self._bus._send(kind.topic, packed, kind.to_self, kind.if_nobody, deadline, kind.due)
             except Exception as error:  # noqa: BLE001 - those of the frames before are stored all the same
                 reply = Future()
                 reply.set_exception(error)

@@ -96,6 +96,16 @@ class Receipt:
         """Subscriptions that will never ack, and why: purged, unsubscribed, queue full..."""
         return self._receipt.gone
 
+    @property
+    def due(self) -> float | None:
+        """When it is due, in seconds since the epoch, if it was published for later."""
+        return self._receipt.due
+
+    @property
+    def delayed(self) -> bool:
+        """Whether it was still waiting to become due when we last looked: who gets it is decided then."""
+        return self._receipt.delayed
+
     async def wait(self, timeout: float | None = None) -> Receipt:
         """Return when nobody is pending any more, or after `timeout` seconds; then look at the properties.
 

@@ -24,6 +24,7 @@ from zkms.trail.store import Store, encode_lines
 from zkms.tree import Entry
 
 if TYPE_CHECKING:
+    from zkms.delay import Postponed
     from zkms.held import Held
     from zkms.lane import Lane
     from zkms.outgoing import Outgoing
@@ -123,6 +124,43 @@ class Recorder:
             ),
             1 + (len(packed) // PER_LINE if keys or ids else 0) + len(subs) // PER_LINE,
         )
+
+    def delayed(self, frame: Postponed, producer: str, zxid: int | None) -> None:
+        """A frame is stored, to be published when it is due; its messages that were no duplicates."""
+        if frame.delayed is None:
+            return
+        places = [place for place in range(len(frame.packed)) if place not in frame.duplicates]
+        packed = [frame.packed[place] for place in places]
+        keys, ids = _marks(packed)
+        last = max(message.expires for message in packed)
+        self.record(
+            Event(
+                event="delayed",
+                t=time.time(),
+                m=time.monotonic(),
+                topic=frame.topic,
+                producer=producer,
+                seq=frame.seq,
+                n=len(places),
+                places=places if frame.duplicates else None,
+                due=frame.due,
+                at=frame.at,
+                keys=keys,
+                ids=ids,
+                expires=last or None,
+                zxid=zxid,
+            ),
+            1 + (len(packed) // PER_LINE if keys or ids else 0),
+        )
+
+    def due(
+        self, topic: str, producer: str, seq: int, places: list[int] | None, n: int, due: float, subs: list[str],
+        zxid: int | None,
+    ) -> None:  # fmt: skip
+        """A frame, or what is left of it, has been moved into the queues of `subs`."""
+        self.note(
+            "due", topic=topic, producer=producer, seq=seq, places=places, n=n, due=due, subs=subs, zxid=zxid
+        )  # fmt: skip
 
     def delivered(self, sub: str, entry: Handover, size: int) -> None:
         """A frame goes to a live subscriber; its ack will be recorded as well."""
