@@ -59,6 +59,7 @@ from zkms.receipt import Receipt
 from zkms.stream import Sent, TopicPublisher
 from zkms.subscription import Subscription
 from zkms.transaction import Transaction
+from zkms.upcoming import DelayedInfo
 from zkms.version import __version__
 
 if _TYPE_CHECKING:
@@ -77,6 +78,7 @@ __all__ = [
     "Codec",
     "ConnectionLost",
     "Consumer",
+    "DelayedInfo",
     "DuplicateMessage",
     "Gap",
     "GroupMismatch",

@@ -55,6 +55,7 @@ from zkms.trail.recorder import Recorder
 from zkms.trail.settings import Trail
 from zkms.transaction import Transaction
 from zkms.tree import DEFAULT_BYTES, Tree
+from zkms.upcoming import DelayedInfo, delayed_by_topic
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -646,6 +647,10 @@ class Bus:
     def queues(self) -> list[QueueInfo]:
         """All queues, with how many entries wait in each."""
         return self._discovery.queues()
+
+    def delayed(self) -> list[DelayedInfo]:
+        """How many messages of which topics wait to become due, and when the next one is."""
+        return delayed_by_topic(self.session, self.tree)
 
     def clients(self) -> list[ClientInfo]:
         """The processes that are connected."""

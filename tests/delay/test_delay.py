@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import zkms
-from delay.conftest import TOPIC, Connect, Eventually, Listener
-from zkms.tree import DeadLetter, Tree, decode
+from delay.conftest import TOPIC, Connect
 
 
 def test_a_delayed_message_comes_when_it_is_due_and_not_before(leader: zkms.Bus, connect: Connect) -> None:

@@ -51,6 +51,7 @@ from zkms.subscribing import (
 from zkms.subscription import AckMode, OnGap
 from zkms.trail.settings import Trail
 from zkms.tree import DEFAULT_BYTES
+from zkms.upcoming import DelayedInfo
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -575,6 +576,10 @@ class Bus:
     async def queues(self) -> list[QueueInfo]:
         """All queues, with how many entries wait in each."""
         return await self._calls.run(self._bus.queues)
+
+    async def delayed(self) -> list[DelayedInfo]:
+        """How many messages of which topics wait to become due, and when the next one is."""
+        return await self._calls.run(self._bus.delayed)
 
     async def clients(self) -> list[ClientInfo]:
         """The processes that are connected."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from zkms.delayed import WAITING
 from zkms.receipt import Receipt
 
 
@@ -17,6 +18,8 @@ class Delivery:
         self.messages = 0
         self.first_id = ""
         self.subscriptions: set[str] = set()
+        self.due: float | None = None
+        """When it is due, if it is for later."""
         self._keep = keep
         self._receipts: dict[int, Receipt] = {}
 
@@ -26,7 +29,8 @@ class Delivery:
         frames = {id(receipt): receipt for receipt in receipts}
         for receipt in frames.values():
             self.first_id = self.first_id or receipt.id
-            self.subscriptions.update(receipt.pending, receipt.acked, receipt.gone)
+            self.due = receipt.due
+            self._count(receipt)
         if self._keep:
             self._receipts |= frames
 
@@ -35,6 +39,11 @@ class Delivery:
         deadline = time.monotonic() + timeout
         for receipt in self._receipts.values():
             receipt.wait(max(0.0, deadline - time.monotonic()))
+            self._count(receipt)  # who gets what is for later is known only then
+
+    def _count(self, receipt: Receipt) -> None:
+        self.subscriptions.update(name for name in receipt.pending if name != WAITING)
+        self.subscriptions.update(receipt.acked, receipt.gone)
 
     def states(self) -> dict[str, tuple[str, str]]:
         """By subscription: acked, pending or gone, and why."""
@@ -43,6 +52,8 @@ class Delivery:
             states |= {name: ("gone", why) for name, why in receipt.gone.items()}
         for receipt in self._receipts.values():
             states |= dict.fromkeys(receipt.pending, ("pending", "not acked in time"))
+            if receipt.delayed:
+                states[WAITING] = ("pending", "not due yet")
         return states
 
     @property
@@ -58,6 +69,8 @@ class Delivery:
             "id": self.first_id,
             "subscriptions": sorted(self.subscriptions),
         }
+        if self.due is not None:
+            document["due"] = self.due
         if waited:
             states = sorted(self.states().items())
             document["acked"] = [name for name, (state, _) in states if state == "acked"]

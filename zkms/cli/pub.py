@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import repeat
-from typing import Any
+from typing import Any, TypedDict
 
 import click
 import msgspec
@@ -30,6 +31,11 @@ CHUNK = 5_000
 @click.option("--key", help="Key of the messages, such as the id of what has changed.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be given repeatedly.")
 @click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Publish DATA so many times.")
+@click.option("--priority", type=click.IntRange(0, 9), default=0, show_default=True, help="Higher ones come first.")
+@click.option("--delay", type=Seconds(min=0), metavar="SECONDS", help="Publish it so much later.")
+@click.option("--at", metavar="TIME", help="Publish it then: seconds since the epoch, or 2026-11-16T12:00:00+01:00.")
+@click.option("--ttl", type=Seconds(min=0, min_open=True), metavar="SECONDS", help="Do not deliver it any later.")
+@click.option("--id", "id_", help="Refuse it if a message of this id was published within the last ten minutes.")
 @click.option("--stdin", is_flag=True, help="Publish each line of standard input, as it comes.")
 @click.option("--json-data", is_flag=True, help="DATA, or each line, is JSON and arrives as what it stands for.")
 @click.option("--wait", type=Seconds(min=0), metavar="SECONDS", help="Wait until everybody has acked, and say who has.")
@@ -47,6 +53,11 @@ def pub(
     key: str | None,
     headers: tuple[str, ...],
     count: int,
+    priority: int,
+    delay: float | None,
+    at: str | None,
+    ttl: float | None,
+    id_: str | None,
     stdin: bool,
     json_data: bool,
     wait: float | None,
@@ -60,19 +71,23 @@ def pub(
       zkms pub users 42 --key 42 --wait 2
       zkms pub users '{"id": 42}' --json-data
       tail -f changes.txt | zkms pub users --stdin
+      zkms pub reminders 'stand up' --delay 3600
     """
     if stdin == (data is not None):
         raise click.UsageError("give either DATA or --stdin")
     if stdin and count != 1:
         raise click.UsageError("--count repeats DATA; it does not go with --stdin")
+    if id_ is not None and (stdin or count != 1):
+        raise click.UsageError("--id is that of one message; it does not go with --stdin or --count")
     check_topic(topic)
     named = _headers(headers)
+    terms: _Terms = {"headers": named, "priority": priority, "delay": delay, "at": _moment(at), "ttl": ttl}
     chunks = read_lines() if stdin else _repeated(data or "", count)
     delivery = Delivery(topic, keep=wait is not None)
     with open_bus(settings, cleaner=False, trail=trail) as bus, Progress("messages") as progress:
         for chunk in chunks:
             values = [_parse(text) for text in chunk] if json_data else chunk
-            _publish(bus, delivery, values, key, named, if_nobody)
+            _publish(bus, delivery, values, key, id_, if_nobody, terms)
             progress.add(len(chunk))
         if wait is not None:
             delivery.wait(wait)
@@ -81,15 +96,29 @@ def pub(
         ctx.exit(Exit.NOT_IN_TIME)
 
 
+class _Terms(TypedDict):
+    headers: dict[str, str]
+    priority: int
+    delay: float | None
+    at: float | datetime | None
+    ttl: float | None
+
+
 def _publish(
-    bus: Bus, delivery: Delivery, values: list[Any], key: str | None, headers: dict[str, str], if_nobody: IfNobody
+    bus: Bus,
+    delivery: Delivery,
+    values: list[Any],
+    key: str | None,
+    id: str | None,
+    if_nobody: IfNobody,
+    terms: _Terms,
 ) -> None:
     by_key = None if key is None else lambda _data: key
     if len(values) == 1:
-        delivery.add([bus.publish(delivery.topic, values[0], key=key, headers=headers, if_nobody=if_nobody)])
+        delivery.add([bus.publish(delivery.topic, values[0], key=key, id=id, if_nobody=if_nobody, **terms)])
         return
     try:
-        receipts = bus.publish_many(delivery.topic, values, key=by_key, headers=headers, if_nobody=if_nobody)
+        receipts = bus.publish_many(delivery.topic, values, key=by_key, if_nobody=if_nobody, **terms)
     except ZkmsError as error:
         if delivery.messages:
             error.add_note(f"{plural(delivery.messages, 'message')} before these had been stored")
@@ -101,11 +130,15 @@ def _print(settings: Settings, delivery: Delivery, *, waited: bool) -> None:
     if settings.json:
         print_json(delivery.as_json(waited=waited))
         return
-    if not delivery.subscriptions:
+    if delivery.due is not None:
+        due = datetime.fromtimestamp(delivery.due).astimezone().isoformat(timespec="seconds")
+        click.echo(f"Stored {plural(delivery.messages, 'message')} for {delivery.topic!r}, due at {due}.")
+    elif not delivery.subscriptions:
         click.echo(f"Nobody subscribes to {delivery.topic!r}: {plural(delivery.messages, 'message')} dropped.")
         return
-    where = plural(len(delivery.subscriptions), "subscription")
-    click.echo(f"Published {plural(delivery.messages, 'message')} to {delivery.topic!r}: {where}.")
+    else:
+        where = plural(len(delivery.subscriptions), "subscription")
+        click.echo(f"Published {plural(delivery.messages, 'message')} to {delivery.topic!r}: {where}.")
     if waited:
         rows = [(name, state, why) for name, (state, why) in sorted(delivery.states().items())]
         print_table(("SUBSCRIPTION", "STATE", "WHY"), rows, empty="")
@@ -117,6 +150,21 @@ def _headers(given: tuple[str, ...]) -> dict[str, str]:
         if not name or not equals:
             raise click.UsageError(f"--header {name!r}: write it as NAME=VALUE")
     return {name: value for name, _, value in pairs}
+
+
+def _moment(text: str | None) -> float | datetime | None:
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise click.UsageError(
+            f"--at {text!r}: write seconds since the epoch, or a moment such as 2026-11-16T12:00:00+01:00"
+        ) from error
 
 
 def _parse(text: str) -> Any:
