@@ -21,15 +21,17 @@ from zkms.membership import Members
 from zkms.operations import MAX_TRANSACTION, Check, Create, Operation, transaction_size
 from zkms.outgoing import OWN_BYTES, Outgoing
 from zkms.session import Session, failed_with
-from zkms.tree import IdRecord, Tree, encode
+from zkms.tree import Tree
 
 NOBODY_YET = Members(-1, ticket=sys.maxsize)
 """Who gets what is not due yet; no news of its topic makes this any older."""
 LONGEST = 10 * 365 * 86_400
 """Seconds: ten years."""
-FRAME_BYTES = 32 * 1024
+FRAME_BYTES = 8 * 1024
 FRAME_MESSAGES = 256
 """What a frame may hold that waits: it has to fit into a transaction with every queue that it will be for."""
+LARGEST = MAX_TRANSACTION * 3 // 4 - 16 * 1024
+"""Bytes of a frame: as a dead letter, with its data spelled in base 64, it has to fit as well."""
 MAX_BUCKETS = 10_000
 STANDING = 5.0
 """Seconds for which somebody who was seen to stand for election is believed to stand."""
@@ -76,7 +78,7 @@ class Postponed(Outgoing):
         self.due: float = due
         self._bucket = bucket_of(due, time.time())
 
-    def operations(self, tree: Tree, producer: str, snapshot: Members) -> list[Operation]:
+    def operations(self, tree: Tree, producer: str, snapshot: Members, overhead: int) -> list[Operation]:
         """What stores it where it waits."""
         del snapshot  # nobody gets it yet
         places = tuple(place for place in range(len(self.packed)) if place not in self.duplicates)
@@ -92,11 +94,8 @@ class Postponed(Outgoing):
         else:
             self.delayed = None
             operations.append(Check(tree.delayed, -1))
-        operations += [
-            Create(tree.id(self.topic, given), encode(IdRecord(producer, self.seq + place)))
-            for place, given in self.ids.items()
-        ]
-        excess = transaction_size(operations) + OWN_BYTES - MAX_TRANSACTION
+        operations += self.remember(tree, producer)
+        excess = max(transaction_size(operations, overhead) + OWN_BYTES - MAX_TRANSACTION, self.size - LARGEST)
         if excess > 0:
             raise MessageTooLarge(self.topic, self.size, max(0, self.size - excess - 1), 1)
         return operations

@@ -99,13 +99,7 @@ class Outgoing:
             operations.append(Create(f"{tree.queue(*target.queue)}/{name}", data, sequence=True))
         if body is not None:
             operations.append(Create(tree.body(*body), whole))
-        operations += [
-            Create(tree.id(self.topic, given), encode(IdRecord(producer, self.seq + place)))
-            for place, given in self.ids.items()
-        ]
-        if self.ids:
-            hashes = " ".join(id_hash(given) for given in self.ids.values())
-            operations.append(Create(tree.id_log(self.topic, self.at), hashes.encode(), sequence=True))
+        operations += self.remember(tree, producer)
         operations.append(Check(tree.subscribers, snapshot.roll))
         operations += [Check(tree.topic(pattern), epoch) for pattern, epoch in snapshot.patterns]
         excess = transaction_size(operations, overhead) + OWN_BYTES - MAX_TRANSACTION
@@ -113,6 +107,19 @@ class Outgoing:
             size, copied = len(whole), 1 if body else max(1, copies)
             raise MessageTooLarge(self.topic, size, max(0, size - excess // copied - 1), len(self.targets))
         return operations
+
+    def remember(self, tree: Tree, producer: str) -> list[Operation]:
+        """What keeps its messages' ids from being stored again, and the log by which they are forgotten."""
+        if not self.ids:
+            return []
+        hashes = " ".join(id_hash(given) for given in self.ids.values())
+        return [
+            *(
+                Create(tree.id(self.topic, given), encode(IdRecord(producer, self.seq + place)))
+                for place, given in self.ids.items()
+            ),
+            Create(tree.id_log(self.topic, self.at), hashes.encode(), sequence=True),
+        ]
 
     def body(self, producer: str) -> tuple[str, int]:
         """Where its body is kept, if it has one."""

@@ -157,7 +157,7 @@ class Delays:
             self._scan(lead)
         while self._heard:
             self._enlist(*self._heard.popleft())
-        self._ready.extend(self._wheel.advance(self._clock()))
+        self._ready.extend(sorted(self._wheel.advance(self._clock())))  # a listing has no order of its own
         if self._ready:
             batch = [self._ready[place] for place in range(min(len(self._ready), READ_AT_ONCE))]
             later = set(self._mover.move(lead, batch))

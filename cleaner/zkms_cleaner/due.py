@@ -209,7 +209,7 @@ class Mover:
         size = 0
         for due in pending:
             plan = [each for each in self._plan(due) if each not in seen]
-            added = transaction_size(plan)
+            added = transaction_size(plan, self._session.overhead)
             full = len(operations) + len(plan) > BATCH_OPERATIONS or size + added > BATCH_BYTES
             if batch and (full or len(batch) >= most):
                 break
@@ -255,7 +255,8 @@ class Mover:
 
     def _operations(self, due: Due, snapshot: Members, now: float) -> list[Operation]:
         own = self._tree.topic(due.topic)
-        checked, *rest = due.operations(self._tree, due.item.producer, snapshot)
+        overhead = self._session.overhead
+        checked, *rest = due.operations(self._tree, due.item.producer, snapshot, overhead)
         # A topic that does not exist has no epoch: making it and removing it shows that nobody has made it since.
         proof: list[Operation] = [checked] if snapshot.epoch >= 0 else [Create(own), Delete(own)]
         operations = [*proof, *rest]
@@ -263,7 +264,7 @@ class Mover:
             operations += due.letters(self._tree, now)
         moved = encode(Moved(due.queues(self._tree), due.skipped))
         operations += [Create(due.item.record(self._tree), moved), Delete(due.item.path(self._tree))]
-        if transaction_size(operations) + 1024 > MAX_TRANSACTION:
+        if transaction_size(operations, overhead) + 1024 > MAX_TRANSACTION:
             raise MessageTooLarge(due.topic, due.size, MAX_TRANSACTION // 2, len(due.targets))
         return operations
 
@@ -321,18 +322,15 @@ class Mover:
         """In the trail: what became of it."""
         if self._trail is None:
             return
-        base: dict[str, Any] = {"topic": due.topic, "producer": due.item.producer, "seq": due.seq}
-        gone = [due.numbers[place] for place in range(len(due.packed)) if place not in due.left]
-        if gone:
-            self._trail.note("expired", **base, places=gone, n=len(gone))
-        if not due.left:
-            return
-        numbers = [due.numbers[place] for place in due.left]
-        base |= {"places": None if numbers == list(range(len(numbers))) else numbers, "n": len(numbers)}
-        subs = [target.name_for(due.topic) for target in due.targets]
-        self._trail.note("due", **base, subs=subs, due=due.item.due / 1000, zxid=zxid)
-        if due.dead:
-            self._trail.note("dead", **base, sub=NOBODY, reason=due.dead)
+        self._trail.due(due, due.item.producer, due.numbers, due.left, due.item.due / 1000, zxid)
+        for place, message in enumerate(due.packed):
+            one: dict[str, Any] = {
+                "topic": due.topic, "producer": due.item.producer, "seq": due.seq + due.numbers[place], "n": 1
+            }  # fmt: skip
+            if place not in due.left:
+                self._trail.note("expired", **one, expires=message.expires)
+            elif due.dead:
+                self._trail.note("dead", **one, sub=NOBODY, reason=due.dead)
 
 
 def _repacked(frame: Frame, priority: int) -> list[Packed]:

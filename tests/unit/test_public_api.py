@@ -18,8 +18,8 @@ import zkms
 PUBLIC = {
     *("connect", "Bus", "Subscription", "Message", "Receipt", "Gap", "Codec", "Sasl", "Tls", "__version__"),
     *("TopicPublisher", "Sent", "Consumer", "Transaction"),
-    *("DuplicateMessage", "GroupMismatch", "LostOwnership", "QueueFull", "SubscriptionInUse"),
-    *("Cache", "TopicInfo", "SubscriptionInfo", "QueueInfo", "ClientInfo"),
+    *("DuplicateMessage", "GroupMismatch", "LostOwnership", "NoCleaner", "QueueFull", "SubscriptionInUse"),
+    *("Cache", "TopicInfo", "SubscriptionInfo", "QueueInfo", "ClientInfo", "DelayedInfo"),
     *("ZkmsError", "InvalidArgument", "InvalidTopic", "InvalidMessage", "MessageTooLarge", "NoSubscribers"),
     *("AlreadySubscribed", "NotSubscribed", "AlreadyAcked", "CannotDecode", "Timeout", "Closed", "UsedAfterFork"),
     *("UsedInAnotherLoop", "aio"),

@@ -81,7 +81,7 @@ class Recorder:
         names = sorted({target.member.subscription for target in frame.targets})
         parted = any(t.picks is not None and not _is_whole_group(t) for t in frame.targets)
         if not parted and not frame.duplicates:
-            self._published(frame, producer, zxid, frame.packed, None, names)
+            self._stored("published", frame, producer, zxid, frame.packed, None, names)
             return
         shares: dict[tuple[str, ...], list[int]] = {}
         for place in range(len(frame.packed)):
@@ -89,24 +89,28 @@ class Recorder:
                 getters = {t.member.subscription for t in frame.targets if t.picks is None or place in t.picks}
                 shares.setdefault(tuple(sorted(getters)), []).append(place)
         for subs, places in shares.items():
-            self._published(frame, producer, zxid, [frame.packed[place] for place in places], places, list(subs))
+            packed = [frame.packed[place] for place in places]
+            self._stored("published", frame, producer, zxid, packed, places, list(subs))
 
-    def _published(
+    def _stored(
         self,
+        event: str,
         frame: Outgoing,
         producer: str,
         zxid: int | None,
         packed: Sequence[Packed],
         places: list[int] | None,
-        subs: list[str],
+        subs: list[str] | None,
+        due: float | None = None,
     ) -> None:
+        """What it was stored for: `places` counts from the frame's first number."""
         keys, ids = _marks(packed)
         first = 0 if places is None else places[0]
         whole = places is None or places[-1] - first == len(places) - 1
         expires = max(message.expires for message in packed) if all(message.expires for message in packed) else None
         self.record(
             Event(
-                event="published",
+                event=event,
                 t=time.time(),
                 m=time.monotonic(),
                 topic=frame.topic,
@@ -121,46 +125,35 @@ class Recorder:
                 ids=ids,
                 zxid=zxid,
                 expires=expires,
+                due=due,
             ),
-            1 + (len(packed) // PER_LINE if keys or ids else 0) + len(subs) // PER_LINE,
+            1 + (len(packed) // PER_LINE if keys or ids else 0) + len(subs or ()) // PER_LINE,
         )
 
     def delayed(self, frame: Postponed, producer: str, zxid: int | None) -> None:
         """A frame is stored, to be published when it is due; its messages that were no duplicates."""
-        if frame.delayed is None:
-            return
         places = [place for place in range(len(frame.packed)) if place not in frame.duplicates]
-        packed = [frame.packed[place] for place in places]
-        keys, ids = _marks(packed)
-        last = max(message.expires for message in packed)
-        self.record(
-            Event(
-                event="delayed",
-                t=time.time(),
-                m=time.monotonic(),
-                topic=frame.topic,
-                producer=producer,
-                seq=frame.seq,
-                n=len(places),
-                places=places if frame.duplicates else None,
-                due=frame.due,
-                at=frame.at,
-                keys=keys,
-                ids=ids,
-                expires=last or None,
-                zxid=zxid,
-            ),
-            1 + (len(packed) // PER_LINE if keys or ids else 0),
-        )
+        if places:
+            packed = [frame.packed[place] for place in places]
+            self._stored("delayed", frame, producer, zxid, packed, places, None, frame.due)
 
     def due(
-        self, topic: str, producer: str, seq: int, places: list[int] | None, n: int, due: float, subs: list[str],
+        self,
+        frame: Outgoing,
+        producer: str,
+        numbers: Sequence[int],
+        left: Sequence[int],
+        due: float,
         zxid: int | None,
-    ) -> None:  # fmt: skip
-        """A frame, or what is left of it, has been moved into the queues of `subs`."""
-        self.note(
-            "due", topic=topic, producer=producer, seq=seq, places=places, n=n, due=due, subs=subs, zxid=zxid
-        )  # fmt: skip
+    ) -> None:
+        """What is left of a frame is moved to its targets; `numbers` are those of its messages less the first one's."""
+        shares: dict[tuple[str, ...], list[int]] = {}
+        for place in left:
+            getters = {t.member.subscription for t in frame.targets if t.picks is None or place in t.picks}
+            shares.setdefault(tuple(sorted(getters)), []).append(place)
+        for subs, places in shares.items():
+            at = [numbers[place] for place in places]
+            self._stored("due", frame, producer, zxid, [frame.packed[p] for p in places], at, [*subs], due)
 
     def delivered(self, sub: str, entry: Handover, size: int) -> None:
         """A frame goes to a live subscriber; its ack will be recorded as well."""
