@@ -113,6 +113,17 @@ def analyse_trail(trail: DataFrame, source: str, progress: Callable[[str], None]
     return result
 
 
+def find_violations(spark: SparkSession, path: str) -> Rows:
+    """The audit alone: violations in the exported trail below `path`, up to as many as a report shows."""
+    trail = read_trail(spark, path)
+    known = survey.survey(trail)
+    holes = survey.holes(trail, known)
+    clocks = skew.estimate(known.hosts, known.apart)
+    corrected = skew.correct(trail, clocks, known.producer_host)
+    found = audit(corrected, trail, known, holes, skew.spread(clocks)).findings
+    return _rows(found.where("verdict = 'violation'").orderBy("violation", "t").limit(SHOWN))
+
+
 def _rows(frame: DataFrame) -> Rows:
     return [row.asDict(recursive=True) for row in frame.collect()]
 

@@ -8,6 +8,7 @@ import click
 
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure, set_up_logging
+from zkms.cli.follow import follow
 from zkms.cli.options import JSON_HELP, VERBOSE_HELP, Seconds
 from zkms.cli.output import plural, print_json
 from zkms.cli.progress import Progress
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
 
 @click.group()
 def trail() -> None:
-    """What happened to messages: export what processes have recorded, or generate a trail for tests.
+    """What happened to messages: export what processes have recorded, follow it live, or generate some for tests.
 
     A process records with connect(trail=DIR), a command with --trail DIR or ZKMS_TRAIL.
     """
+
+
+trail.add_command(follow)
 
 
 @trail.command()

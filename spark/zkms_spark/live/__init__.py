@@ -1,0 +1,9 @@
+"""The figures live: a Structured Streaming job over a trail as it arrives.
+
+In the order of a batch:
+
+cells      a batch of the trail, added up       window    a minute's figures, in a file that people can read
+slo        what is too slow, too much, amiss    progress  how far the job has come, kept with its alerts
+follow     the job                              alerts    where alerts go: console, webhook, a zkms topic
+settings   what it is told                      job       for spark-submit
+"""
