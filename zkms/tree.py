@@ -18,6 +18,9 @@
       dead/SUBSCRIPTION/TOPIC/ENTRY     dead letters, and what was found in a queue and is not ours, byte by byte
       producers/ID                      `ProducerState`: last sequence number, for exactly-once publish
       cleaner/CANDIDATE                 ephemeral sequential: who stands for election; the lowest leads
+      staged/JOB                        `Job` of staging.py: what it publishes, and how far it is
+      staged/JOB/RUN                    bytes that are staged below it
+      staged/JOB/RUN/PART/NUMBER        messages put aside by one process until the job is committed
 
 A lane is one queue of a subscription. Live and durable subscriptions have one, called as they are; a group has one for
 each partition, `GROUP#N`.
@@ -115,6 +118,11 @@ class Tree(msgspec.Struct, frozen=True):
         return f"{self.root}/ids"
 
     @property
+    def staged(self) -> str:
+        """Parent of the jobs that publish in two steps; made by the first."""
+        return f"{self.root}/staged"
+
+    @property
     def skeleton(self) -> tuple[str, ...]:
         """What exists in every zkms tree, in the order of creation."""
         return (
@@ -190,6 +198,18 @@ class Tree(msgspec.Struct, frozen=True):
     def letter(self, subscription: str, topic: str, size: int) -> str:
         """Where to create a dead letter; ZooKeeper appends the sequence."""
         return f"{self.dead_queue(subscription, topic)}/d.1.{size}."
+
+    def staged_job(self, job: str) -> str:
+        """A job that publishes in two steps."""
+        return f"{self.staged}/{job}"
+
+    def staged_run(self, job: str, run: str) -> str:
+        """What is put aside for one run of a job."""
+        return f"{self.staged}/{job}/{run}"
+
+    def staged_part(self, job: str, run: str, part: str) -> str:
+        """What one process has put aside for it."""
+        return f"{self.staged}/{job}/{run}/{part}"
 
     def producer(self, producer: str) -> str:
         """A producer's last sequence number."""

@@ -1,0 +1,89 @@
+"""The options of the data source, checked: each wrong one has its sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from zkms import Bus, InvalidArgument, Tls, connect
+from zkms.config import Config, check_seconds
+from zkms.names import check_name, check_topic
+from zkms.staging import DEFAULT_BYTES
+
+KNOWN = (
+    *("hosts", "root", "topic", "id", "if_nobody", "max_staged_bytes", "timeout"),
+    *("user", "password", "tls_ca", "tls_cert", "tls_key", "read"),
+)
+OF_SPARK = ("path", "checkpointlocation", "queryname")
+"""What Spark hands over besides."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Made of strings, as Spark has them; `InvalidArgument` says which is wrong."""
+
+    hosts: str
+    root: str = "/zkms"
+    topic: str | None = None
+    id: str | None = None
+    if_nobody: Literal["raise", "drop"] = "raise"
+    max_staged_bytes: int = DEFAULT_BYTES
+    timeout: float = 60.0
+    auth: tuple[str, str] | None = None
+    tls: Tls | None = None
+    read: str | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Options:
+        """Check what was given."""
+        for name in given:
+            if name.lower() not in KNOWN + OF_SPARK:
+                raise InvalidArgument(f"unknown option {name!r}: there are {', '.join(KNOWN)}")
+        if given.get("path"):
+            raise InvalidArgument("zkms has no paths: give the topic as an option, and call save() without one")
+        hosts = given.get("hosts")
+        if not hosts:
+            raise InvalidArgument("say where ZooKeeper is: .option('hosts', 'zk1:2181,zk2:2181')")
+        if bool(given.get("user")) != bool(given.get("password")):
+            raise InvalidArgument("give both options user and password, or neither")
+        topic, job, nobody = given.get("topic"), given.get("id"), given.get("if_nobody", "raise")
+        if nobody not in ("raise", "drop"):
+            raise InvalidArgument(f"if_nobody is 'raise' or 'drop', not {nobody!r:.60}")
+        ca, cert, key = (given.get(f"tls_{name}") for name in ("ca", "cert", "key"))
+        options = cls(
+            hosts=hosts,
+            root=given.get("root", cls.root),
+            topic=None if topic is None else check_topic(topic),
+            id=None if job is None else check_name("id", job),
+            if_nobody="drop" if nobody == "drop" else "raise",
+            max_staged_bytes=_number("max_staged_bytes", given.get("max_staged_bytes", str(DEFAULT_BYTES))),
+            timeout=_seconds(given.get("timeout", str(cls.timeout))),
+            auth=("digest", f"{given['user']}:{given['password']}") if given.get("user") else None,
+            tls=Tls(ca=ca, cert=cert, key=key) if ca or cert or key else None,
+            read=given.get("read"),
+        )
+        options.config()  # says what is wrong with hosts and root
+        return options
+
+    def config(self) -> Config:
+        """For a session that shows up nowhere."""
+        auth = () if self.auth is None else (self.auth,)
+        return Config(hosts=self.hosts, root=self.root, cleaner=False, auth=auth, tls=self.tls)
+
+    def connect(self, producer: str) -> Bus:
+        """As the producer of this name."""
+        return connect(self.hosts, self.root, producer=producer, cleaner=False, auth=self.auth, tls=self.tls)
+
+
+def _number(name: str, value: str) -> int:
+    if not (value.isascii() and value.isdigit() and int(value) > 0):
+        raise InvalidArgument(f"{name} must be a whole number of at least 1, not {value!r:.60}")
+    return int(value)
+
+
+def _seconds(value: str) -> float:
+    try:
+        return check_seconds("timeout", float(value))
+    except ValueError as error:
+        raise InvalidArgument(f"timeout must be a number of seconds, not {value!r:.60}") from error
