@@ -10,6 +10,8 @@ ledger     stored against delivered, by     entries    the ranges behind those t
 audit      every guarantee, with evidence   verdict    kept, broken or undecided
 lag, hotkeys, incidents                     analysis   all of it, in bounded memory
 summary    in plain words                   report     one HTML file (figures, tables, words, page/)
+live/      the same figures as trails arrive, and alerts: a streaming job
+source/    the data source `zkms`: rows as messages; the one part that needs zkms itself
 
 Every job is a function from DataFrames to a DataFrame; nothing runs in Python but on the driver.
 """

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from zkms_spark.errors import AnalysisError
@@ -100,7 +101,8 @@ class Topic:
         try:
             with zkms.connect(self._hosts, root=self._root, cleaner=False, connect_timeout=TIMEOUT) as bus:
                 for alert in alerts:
-                    bus.publish(self._topic, alert, key=alert["topic"], id=alert["id"], if_nobody="drop")
+                    with suppress(zkms.DuplicateMessage):  # it has arrived before, and we were killed since
+                        bus.publish(self._topic, alert, key=alert["topic"], id=alert["id"], if_nobody="drop")
         except zkms.ZkmsError as error:
             raise NotSent(f"the topic {self._topic!r} has not taken {len(alerts)} alerts: {error}") from error
 

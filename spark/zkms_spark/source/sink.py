@@ -108,14 +108,16 @@ class ZkmsStreamWriter(Writing, DataSourceStreamWriter):
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
+        if options.id is not None:  # with another checkpoint its batches would be taken for those of before
+            raise InvalidArgument("a stream is known by its checkpoint: leave out the option id")
         self.run = new_run()
 
     def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
-        """In a task. Without an option `id`, the job is the query, whose id is in its checkpoint."""
+        """In a task. The job is the query, whose id is in its checkpoint."""
         context = TaskContext.get()
-        job = self.options.id or (context and context.getLocalProperty(QUERY_ID))
+        job = context and context.getLocalProperty(QUERY_ID)
         if not job:
-            raise InvalidArgument("Spark does not say which query this is: give it a name with .option('id', 'NAME')")
+            raise InvalidArgument("Spark does not say which query this is: a stream of zkms needs Spark 4")
         batch = context and context.getLocalProperty(BATCH_ID)
         return self.stage(iterator, job, f"{self.run}-{batch}")
 
