@@ -13,6 +13,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+from zkms.answers import Answer, Answers
 from zkms.bus import Bus, connect
 from zkms.codec import Codec
 from zkms.config import Sasl, Tls
@@ -69,6 +70,8 @@ if _TYPE_CHECKING:
 __all__ = [
     "AlreadyAcked",
     "AlreadySubscribed",
+    "Answer",
+    "Answers",
     "BadVersion",
     "Bus",
     "Cache",

@@ -24,6 +24,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 from zkms.acks import Acks
+from zkms.answers import Answers
 from zkms.batching import Batching
 from zkms.bulk import publish_all, result
 from zkms.codec import Codec, check_codec
@@ -48,9 +49,19 @@ from zkms.producer import Producer
 from zkms.publisher import Publisher
 from zkms.receipt import Receipt
 from zkms.registrar import Registrar
+from zkms.replies import Replies
 from zkms.session import Session, State
 from zkms.stream import TopicPublisher
-from zkms.subscribing import DEFAULT_LIMIT, DEFAULT_PARTITIONS, Overflow, Request, check_target, enrol, subscribe
+from zkms.subscribing import (
+    DEFAULT_LIMIT,
+    DEFAULT_PARTITIONS,
+    Overflow,
+    Request,
+    check_positive,
+    check_target,
+    enrol,
+    subscribe,
+)
 from zkms.subscription import AckMode, Handler, OnError, OnGap, Subscription
 from zkms.trail.recorder import Recorder
 from zkms.trail.settings import Trail
@@ -140,6 +151,8 @@ class Bus:
             Producer(self.session, self.tree, config.producer or config.client_id, config.client_id),
         )
         self._batching = Batching(self._publisher)
+        self.replies = Replies(self)
+        """Questions of ours, and answers to those of others."""
         self._discovery = Discovery(self.session, self.tree)
         self.trail: Recorder | None = None
         """Made when the bus is opened, if it was asked for."""
@@ -401,6 +414,29 @@ class Bus:
         """
         self._check_open()
         return Transaction(self, self._allowed(timeout))
+
+    def request(
+        self,
+        topic: str,
+        data: Any,
+        timeout: float = 5.0,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        to_self: bool = True,
+        codec: Codec | None = None,
+    ) -> Answers:
+        """Ask every subscription of the topic, and gather the answers: of every live node, of one member of a group.
+
+        Returns when all that were asked have answered by message.reply(), or `timeout` seconds after the request was
+        stored; `answers.missing` are those that did not. A live handler that raises answers with its error. What comes
+        later is dropped; to ask oneself, have a handler on another thread than the one that asks.
+
+        Raises as publish() does: `NoSubscribers` if there is nobody to ask.
+        """
+        self._check_open()
+        timeout = check_positive("timeout", timeout)
+        return self.replies.ask(topic, data, timeout, key=key, headers=headers, to_self=to_self, codec=codec)
 
     def ship(self, shipment: Shipment) -> None:
         """Send a transaction."""

@@ -90,7 +90,7 @@ class Consumer:
         self._handler = handler
         self._manual = ack == "manual"
         self._auto = ack == "auto"
-        self._unpacker = Unpacker(topic, type, codec, make)
+        self._unpacker = Unpacker(topic, type, codec, make, bus.replies)
         self._policy = policy
         self._prefetch = prefetch
         self._on_gap = on_gap

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zkms.errors import AlreadyAcked, InvalidArgument, LostOwnership
 from zkms.frame import Frame
@@ -40,6 +40,7 @@ class Held:
         "priority",
         "producer",
         "published_at",
+        "replies",
         "reserved",
         "seq",
         "sequence",
@@ -59,6 +60,8 @@ class Held:
         self.count = len(frame.data)
         self.extras = frame.extras
         self.numbers = frame.numbers
+        self.replies: Any = None
+        """Where answers to requests are sent from."""
         self.path = fetched.path
         self.sequence = fetched.entry.sequence
         self.size = len(fetched.raw)

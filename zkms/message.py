@@ -9,13 +9,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from zkms.errors import AlreadyAcked, InvalidArgument
 from zkms.frame import Extra, Frame
 
+if TYPE_CHECKING:
+    from zkms.codec import Codec
+    from zkms.replies import Replies
+
+REQUEST = "zkms-request"
+"""The header of a request: its id."""
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 NOTHING = Extra()
 
@@ -29,6 +35,8 @@ class Handed(Protocol):
     published_at: float
     extras: list[Extra | None] | None
     numbers: list[int] | None
+    path: str
+    replies: Replies
 
     def ack(self, message: Message) -> None: ...
 
@@ -52,13 +60,15 @@ class Handover:
         "count",
         "extras",
         "numbers",
+        "path",
         "producer",
         "published_at",
+        "replies",
         "seq",
         "topic",
     )
 
-    def __init__(self, topic: str, frame: Frame, done: Callable[[], None]) -> None:
+    def __init__(self, topic: str, frame: Frame, done: Callable[[], None], path: str = "", replies: Any = None) -> None:
         self.topic = topic if frame.topic is None else frame.topic
         self.producer = frame.producer
         self.seq = frame.seq
@@ -66,6 +76,9 @@ class Handover:
         self.count = len(frame.data)
         self.extras = frame.extras
         self.numbers = frame.numbers
+        self.path = path
+        self.replies = replies
+        """Where answers to requests are sent from."""
         self._done = done
         self._acked: set[int] = set()
         self._finished = False
@@ -213,6 +226,18 @@ class Message(msgspec.Struct, gc=False, eq=False):
     def reject(self, reason: str) -> None:
         """This can never be done: put it to the dead letters."""
         self._entry.reject(self, reason)
+
+    @property
+    def is_request(self) -> bool:
+        """Whether somebody waits for an answer: see reply()."""
+        return REQUEST in self.headers
+
+    def reply(self, data: Any = None, *, error: str | None = None, codec: Codec | None = None) -> None:
+        """Answer a request, with data or with an error; whoever asked may be gone, which is no error here.
+
+        The first answer of a subscription counts. It is no ack, and an ack is no answer.
+        """
+        self._entry.replies.reply(self, data, error, codec)
 
     def __repr__(self) -> str:
         return f"<Message {self.id} on {self.topic!r}>"

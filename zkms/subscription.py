@@ -82,7 +82,7 @@ class Subscription:
         self._bus = bus
         self._handler = handler
         self._manual = ack == "manual"
-        self._unpacker = Unpacker(topic, type, codec, make)
+        self._unpacker = Unpacker(topic, type, codec, make, bus.replies)
         self._on_gap = on_gap
         self._on_error = on_error
         self._closed = False
@@ -240,9 +240,18 @@ class Subscription:
                 handler(item)
             except BaseException as error:  # noqa: BLE001 - the user's code; a live message is not repeated
                 self.report(error if isinstance(error, Exception) else RuntimeError(repr(error)), item)
+                self._answer(item, error)
         self.seen = self._reached  # before the ack: who sees the entry gone may rely on it
         if not self._manual:
             unpacked.entry.finish()
+
+    def _answer(self, message: Message, error: BaseException) -> None:
+        """Whoever asked hears that the handler raised, since the message is not repeated."""
+        if message.is_request:
+            try:
+                message.reply(error=f"{type(error).__name__}: {error}")
+            except ZkmsError as problem:
+                log.warning("%r was not answered: %s", message, problem)
 
     # -- taking --------------------------------------------------------------------------------------------------
 

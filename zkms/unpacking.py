@@ -6,7 +6,7 @@ import builtins
 import time
 from collections.abc import Callable, Iterator
 from itertools import count, repeat
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,9 @@ from zkms.errors import CannotDecode, InvalidArgument
 from zkms.held import Held
 from zkms.inbox import Fetched
 from zkms.message import Handover, Message
+
+if TYPE_CHECKING:
+    from zkms.replies import Replies
 
 
 class Undecodable(msgspec.Struct, frozen=True):
@@ -36,11 +39,19 @@ class Unpacked(NamedTuple):
 class Unpacker:
     """Decodes what a subscription gets, into the type it asks for."""
 
-    def __init__(self, topic: str, type: Any, codec: Codec | None, make: builtins.type[Message] = Message) -> None:
+    def __init__(
+        self,
+        topic: str,
+        type: Any,
+        codec: Codec | None,
+        make: builtins.type[Message] = Message,
+        replies: Replies | None = None,
+    ) -> None:
         self._topic = topic
         self._type = type
         self._codec = codec
         self._make = make
+        self._replies = replies
         if type is not None:
             try:
                 msgspec.json.Decoder(type)  # looks at the type, and refuses what no message could become
@@ -51,7 +62,7 @@ class Unpacker:
         """An entry's messages, or `CannotDecode` if it is no frame; `done` gets its path when all are done with."""
         frame = frames.decode(fetched.raw)
         path = fetched.path
-        entry = Handover(self._topic, frame, lambda: done(path))
+        entry = Handover(self._topic, frame, lambda: done(path), path, self._replies)
         messages = map(self._make, frame.data, repeat(entry), count())
         if frame.extras is not None and any(extra is not None and extra.expires for extra in frame.extras):
             return Unpacked(entry, self._unexpired(messages, frame, fetched))
@@ -74,6 +85,7 @@ class Unpacker:
         """The same for an entry whose messages are acked one by one, which `make` makes of the frame."""
         frame = frames.decode(fetched.raw)
         entry = make(frame)
+        entry.replies = self._replies
         messages = map(self._make, frame.data, repeat(entry), count())
         if self._type is None and frame.codec is None:
             return entry, messages

@@ -146,6 +146,10 @@ class BlockingMessage:
         """More time."""
         self._loop.run(finished(self._message.touch()))
 
+    def reply(self, data: Any = None, **options: Any) -> None:
+        """Answer."""
+        self._loop.run(finished(self._message.reply(data, **options)))
+
     def reject(self, reason: str) -> None:
         """Never."""
         self._loop.run(finished(self._message.reject(reason)))
@@ -253,6 +257,10 @@ class BlockingBus:
         receipts = self._loop.run(self._bus.publish_many(topic, messages, **options))
         shared = {id(receipt): BlockingReceipt(self._loop, receipt) for receipt in receipts}
         return [shared[id(receipt)] for receipt in receipts]
+
+    def request(self, topic: str, data: Any, timeout: float = 5.0, **options: Any) -> Any:
+        """Ask."""
+        return self._loop.run(self._bus.request(topic, data, timeout, **options))
 
     def publisher(self, topic: str, **options: Any) -> BlockingPublisher:
         """Publish a stream."""

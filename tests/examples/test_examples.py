@@ -39,6 +39,7 @@ SHOWN = {
         "acked: quick, slow - pending: nobody",
         "acked: quick - gone: slow",
     ],
+    "request": ["tea: 7 from 2 shops", "north says KeyError: 'milk'", "south says 1", "no answer from asleep"],
     "stale_reads": ["without invalidation: ", "with invalidation: 0 stale reads of "],
     "typed_messages": ["typed: Renamed(user=42, name='Ada')", "not a Renamed"],
     "with_asyncio": ["dropped user 42", "acked by 1 of 1", "no price yet", "price 0", "price 1", "price 2"],

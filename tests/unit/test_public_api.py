@@ -17,7 +17,7 @@ import zkms
 
 PUBLIC = {
     *("connect", "Bus", "Subscription", "Message", "Receipt", "Gap", "Codec", "Sasl", "Tls", "__version__"),
-    *("TopicPublisher", "Sent", "Consumer", "Transaction"),
+    *("TopicPublisher", "Sent", "Consumer", "Transaction", "Answer", "Answers"),
     *("DuplicateMessage", "GroupMismatch", "LostOwnership", "NoCleaner", "QueueFull", "SubscriptionInUse"),
     *("Cache", "TopicInfo", "SubscriptionInfo", "QueueInfo", "ClientInfo", "DelayedInfo"),
     *("ZkmsError", "InvalidArgument", "InvalidTopic", "InvalidMessage", "MessageTooLarge", "NoSubscribers"),

@@ -27,6 +27,7 @@ from zkms.aio.stream import Stream
 from zkms.aio.subscription import Subscription
 from zkms.aio.supply import Supply
 from zkms.aio.waiting import Waiting
+from zkms.answers import Answers
 from zkms.bus import Bus as ThreadedBus
 from zkms.bus import IfNobody
 from zkms.codec import Codec, check_codec
@@ -44,6 +45,7 @@ from zkms.subscribing import (
     DEFAULT_PARTITIONS,
     Overflow,
     Request,
+    check_positive,
     check_target,
     subscribe_kept,
     subscribe_live,
@@ -173,6 +175,7 @@ class Bus:
         self._bus = bus
         self._calls = Calls(self._orphaned)
         self._outbox = Outbox(bus, self._calls)
+        bus.replies.submit = self._calls.submit
         self._subscriptions: dict[tuple[str, str | None], Subscription | Consumer] = {}
         """The latest for each topic and name."""
         self._closing: asyncio.Task[None] | None = None
@@ -387,6 +390,40 @@ class Bus:
             timeout=timeout,
         )
         return TopicPublisher(self._calls, topic, make, self._bus._allowed(timeout))
+
+    async def request(
+        self,
+        topic: str,
+        data: Any,
+        timeout: float = 5.0,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        to_self: bool = True,
+        codec: Codec | None = None,
+    ) -> Answers:
+        """Ask every subscription of the topic, and gather the answers: of every live node, of one member of a group.
+
+        As the threaded one. Tasks of this bus may answer while this one waits. When cancelled, answers are dropped.
+        """
+        self._check_open()
+        timeout = check_positive("timeout", timeout)
+        done, replies = asyncio.Event(), self._bus.replies
+        await self._calls.run(replies.listen)
+        question = replies.open(lambda: self._calls.post(done.set))
+        try:
+            deadline = time.monotonic() + self._bus.config.request_timeout
+            await self._subscribed(topic, deadline)
+            send = functools.partial(replies.send, key=key, headers=headers, to_self=to_self, codec=codec)
+            sent = await self._calls.run(send, question, topic, data, deadline)
+            await self._calls.finished(sent)
+            question.expect(sent.result())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await done.wait()
+            return question.answers()
+        finally:
+            replies.close(question)
 
     # -- subscribe -----------------------------------------------------------------------------------------------
 

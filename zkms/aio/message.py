@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any
 
+from zkms.codec import Codec
 from zkms.errors import ConnectionLost
 from zkms.held import Held
 from zkms.message import Message as ThreadedMessage
+
+log = logging.getLogger("zkms.aio")
 
 
 class Stored:
@@ -34,7 +38,31 @@ class Stored:
             entry.lane.until(future, message)
 
 
-async def _done(future: Future[Any], seconds: float) -> None:
+class Sent:
+    """An answer on its way since this was made; `await` it to know that it is stored."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: Future[None]) -> None:
+        self._future = future
+        future.add_done_callback(_look)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Wait; raises what publish() raises. Cancelling this undoes nothing."""
+        return self._wait().__await__()
+
+    async def _wait(self) -> None:
+        await _done(self._future, None)
+        self._future.result()
+
+
+def _look(future: Future[None]) -> None:
+    error = future.exception()
+    if error is not None:
+        log.warning("an answer was not sent: %s", error)
+
+
+async def _done(future: Future[Any], seconds: float | None) -> None:
     loop, done = asyncio.get_running_loop(), asyncio.Event()
 
     def ring(_: object) -> None:
@@ -82,6 +110,16 @@ class Message(ThreadedMessage, gc=False, eq=False):
         """This takes longer: its time to run begins anew."""
         self.entry.touch(self)
         return Stored()
+
+    def reply(  # type: ignore[override]
+        self, data: Any = None, *, error: str | None = None, codec: Codec | None = None
+    ) -> Sent:
+        """Answer a request, with data or with an error; whoever asked may be gone, which is no error here.
+
+        Sending begins at once; await the result to know that it is stored. The first answer of a subscription counts.
+        """
+        replies = self.entry.replies
+        return Sent(replies.submit(replies.reply, self, data, error, codec))
 
     def reject(self, reason: str) -> Stored:  # type: ignore[override]
         """This can never be done: put it to the dead letters."""

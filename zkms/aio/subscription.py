@@ -180,6 +180,8 @@ class Subscription(Reading[ThreadedSubscription, Stream]):
                     raise
                 told = error if isinstance(error, Exception) else RuntimeError(repr(error))
                 await self._report(source, told, item)  # a live message is not repeated
+                if isinstance(item, Message) and item.is_request:
+                    item.reply(error=f"{type(error).__name__}: {error}")
             if time.monotonic() > rest_at:
                 await stream.rest()
                 rest_at = stream.rest_at
