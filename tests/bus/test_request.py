@@ -48,7 +48,7 @@ def test_who_does_not_answer_is_named(bus: Bus, connect: Connect) -> None:
 
     connect().subscribe("who-has", answer)
     silent = connect().subscribe("who-has", lambda message: None)
-    answers = bus.request("who-has", "x", timeout=3.0)
+    answers = bus.request("who-has", "x", timeout=1.0)
     assert silent.id in answers.missing
     assert not answers.complete
     assert answered.wait(LONG)
@@ -247,6 +247,9 @@ def test_processes_that_answer_are_silent_or_were_killed(bus: Bus, start: Start)
     _, silent = start("silent")
     dead.kill()
     dead.wait()
-    answers = bus.request("who-has", 1, timeout=5.0)
+    for _ in range(20):  # a machine that does much else may take longer than two seconds
+        answers = bus.request("who-has", 1, timeout=2.0)
+        if len(answers):
+            break
     assert [(answer.subscription, answer.data["asked"]) for answer in answers] == [(answering, 1)]
     assert set(answers.missing) in ({silent, killed}, {silent})  # the latter if its session has ended meanwhile
