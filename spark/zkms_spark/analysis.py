@@ -91,8 +91,9 @@ def analyse_trail(trail: DataFrame, source: str, progress: Callable[[str], None]
     known = survey.survey(trail)
     if known.events == 0:
         raise NoTrail(f"the trail in {source} is empty: no event was recorded")
-    holes = survey.holes(trail, known)
+    holes = survey.holes(known)
     clocks = skew.estimate(known.hosts, known.apart)
+    known.ahead = {host: clock.offset for host, clock in clocks.items()}
     recorded, trail = trail, skew.correct(trail, clocks, known.producer_host)
     _describe(result, known, holes, clocks)
     stage("audit")
@@ -117,8 +118,9 @@ def find_violations(spark: SparkSession, path: str) -> Rows:
     """The audit alone: violations in the exported trail below `path`, up to as many as a report shows."""
     trail = read_trail(spark, path)
     known = survey.survey(trail)
-    holes = survey.holes(trail, known)
+    holes = survey.holes(known)
     clocks = skew.estimate(known.hosts, known.apart)
+    known.ahead = {host: clock.offset for host, clock in clocks.items()}
     corrected = skew.correct(trail, clocks, known.producer_host)
     found = audit(corrected, trail, known, holes, skew.spread(clocks)).findings
     return _rows(found.where("verdict = 'violation'").orderBy("violation", "t").limit(SHOWN))
@@ -130,9 +132,8 @@ def _rows(frame: DataFrame) -> Rows:
 
 def _describe(result: Analysis, known: survey.Survey, holes: list[survey.Hole], clocks: dict[str, skew.Clock]) -> None:
     result.events, result.messages = known.events, known.messages
-    ahead = {host: clock.offset for host, clock in clocks.items()}
-    result.began = min(run.began - ahead.get(run.host, 0.0) for run in known.runs.values())
-    result.ended = max(run.ended - ahead.get(run.host, 0.0) for run in known.runs.values())
+    result.began = min(run.began - known.ahead.get(run.host, 0.0) for run in known.runs.values())
+    result.ended = max(run.ended - known.ahead.get(run.host, 0.0) for run in known.runs.values())
     result.step = float(next((s for s in _ROUND if (result.ended - result.began) / s <= STEPS), _ROUND[-1]))
     result.holes = [vars(hole) for hole in holes]
     result.clocks = [vars(clock) for clock in clocks.values()]

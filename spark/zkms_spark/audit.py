@@ -21,8 +21,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from zkms_spark import duplicates, missing, order, owners
 from zkms_spark.deadlines import untimely
-from zkms_spark.entries import entries, segments
-from zkms_spark.ledger import balance
+from zkms_spark.effort import plainly
+from zkms_spark.entries import entries, segments, wanted
+from zkms_spark.ledger import KINDS, balance, handed_over, stored
+from zkms_spark.numbers import name_key
 from zkms_spark.partitions import with_passed
 from zkms_spark.survey import Hole, Survey
 
@@ -48,10 +50,11 @@ def audit(trail: DataFrame, recorded: DataFrame, known: Survey, holes: list[Hole
     `recorded` is the same with its times not corrected, `margin` how far its clocks are apart, in seconds.
     """
     spark = trail.sparkSession
-    sheet = balance(trail).localCheckpoint()
+    heard = handed_over(recorded).localCheckpoint()
+    sheet = balance(stored(recorded), heard).localCheckpoint()
     totals = sheet.agg(
-        F.count("*").alias("pairs"),
-        F.count_if("suspect").alias("suspects"),
+        F.count_distinct("pair").alias("pairs"),
+        F.count_distinct(F.when(F.col("suspect"), F.col("pair"))).alias("suspects"),
         F.coalesce(F.sum("steps_back"), F.lit(0)).alias("steps_back"),
         F.coalesce(F.sum("stored"), F.lit(0)).alias("stored"),
         F.coalesce(F.sum("delivered"), F.lit(0)).alias("delivered"),
@@ -65,15 +68,24 @@ def audit(trail: DataFrame, recorded: DataFrame, known: Survey, holes: list[Hole
         parts.append(_not_owners(trail))
     absent = spark.createDataFrame([], _ABSENT)
     if totals.suspects:
-        found = entries(trail, sheet.where("suspect")).localCheckpoint()
-        gone = _fates(trail, known, sheet, found, holes).localCheckpoint()
-        repeated = duplicates.repeats(found).localCheckpoint()
-        parts += [_missing(gone), _repeats(repeated)]
-        absent = _absent(gone)
+        chosen = wanted(sheet).localCheckpoint()
+        queues = _queues(sheet) if known.has_expiry_for_all else None
+        found = entries(trail, chosen, queues).localCheckpoint()
+        rows = found.count()
+        gone = _fates(trail, known, sheet, heard, chosen, found, holes, rows)
+        with plainly(spark, rows):
+            repeated = duplicates.repeats(found).localCheckpoint()
+            parts.append(_missing(gone).unionByName(_repeats(repeated)).localCheckpoint())
+            absent = _absent(gone).localCheckpoint()
         if totals.steps_back:
             parts.append(_steps_back(order.steps_back(trail, found, repeated)))
     findings = functools.reduce(DataFrame.unionByName, parts) if parts else spark.createDataFrame([], ROW)
     return Audit(findings, absent, totals.asDict())
+
+
+def _queues(sheet: DataFrame) -> DataFrame:
+    """pair, producer, topic, sub: names for the numbers, of all pairs that something was stored for."""
+    return sheet.where("queue is not null").select("pair", "queue.*").distinct()
 
 
 _ABSENT = (
@@ -88,18 +100,57 @@ def _absent(gone: DataFrame) -> DataFrame:
     ).agg(F.sum(F.col("past") - F.col("first")).alias("messages"), F.count("*").alias("stretches"))
 
 
-def _fates(trail: DataFrame, known: Survey, sheet: DataFrame, found: DataFrame, holes: list[Hole]) -> DataFrame:
-    who = missing.readers(trail).localCheckpoint()
+def _fates(
+    trail: DataFrame,
+    known: Survey,
+    sheet: DataFrame,
+    heard: DataFrame,
+    chosen: DataFrame,
+    found: DataFrame,
+    holes: list[Hole],
+    rows: int,
+) -> DataFrame:
+    """What became of everything that was not delivered."""
+    spark = trail.sparkSession
+    runs = F.broadcast(_runs(trail, known))
+    named = heard.join(F.broadcast(_queues(sheet)), "pair").join(runs, "run_key")
+    kind = F.element_at(F.array(*map(F.lit, KINDS)), F.col("kind")).alias("kind")
+    who = missing.readers(trail, named.select("topic", "sub", kind, "run").distinct()).localCheckpoint()
     kinds = who.groupBy("topic", "sub").agg(F.min("kind").alias("kind"))
     told = missing.excuses(trail)
     if holes:
         told = told.unionByName(_hole_excuses(trail, who, holes))
-    gone = missing.missing(found, segments(found))
+    with plainly(spark, rows):
+        gone = missing.missing(found, segments(found), _around(heard, chosen, runs)).localCheckpoint()
     if known.has_groups:
-        gone = with_passed(gone, found, trail, kinds)
+        gone = with_passed(gone, trail, heard, kinds)
     else:
         gone = gone.withColumn("passed_in_group", F.lit(False))
-    return missing.fates(gone, told, missing.read_to(sheet, found), kinds)
+    gone, told = gone.localCheckpoint(), told.localCheckpoint()
+    with plainly(spark, rows):
+        return missing.fates(gone, told, missing.read_to(sheet, found), kinds).localCheckpoint()
+
+
+def _runs(trail: DataFrame, known: Survey) -> DataFrame:
+    """run_key, run, node, ahead: names for the numbers, and how far the process's clock was ahead."""
+    rows = [(run.run, run.node, known.ahead.get(run.host, 0.0)) for run in known.runs.values()]
+    runs = trail.sparkSession.createDataFrame(rows, "run string, node string, ahead double")
+    return runs.withColumn("run_key", name_key("run"))
+
+
+def _around(heard: DataFrame, chosen: DataFrame, runs: DataFrame) -> DataFrame:
+    """pair, first, t, i, run, node: the deliveries at the ends of blocks that are not looked into."""
+    pairs, blocks = F.broadcast(chosen.select("pair").distinct()), F.broadcast(chosen)
+    ends = (
+        F.struct(*(F.col(f"{end}_{name}").alias(name) for name in ("first", "t", "i"))) for end in ("first", "last")
+    )
+    return (
+        heard.join(pairs, "pair", "left_semi")
+        .join(blocks, ["pair", "block"], "left_anti")
+        .join(runs, "run_key", "left")
+        .select("pair", "run", "node", "ahead", F.inline(F.array(*ends)))
+        .withColumn("t", F.col("t") - F.coalesce("ahead", F.lit(0.0)))
+    )
 
 
 def _hole_excuses(trail: DataFrame, who: DataFrame, holes: list[Hole]) -> DataFrame:

@@ -1,6 +1,6 @@
 """The entries behind the suspects of a ledger: every piece of a range with when, where and on which side it stands.
 
-Only here are ranges taken apart, and only those of pairs that do not balance.
+Only here are ranges taken apart, and only those of blocks that do not balance.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from zkms_spark.ledger import LANE, PAIR
-from zkms_spark.numbers import name_key, pieces
+from zkms_spark.ledger import BLOCK_BITS, LANE, PAIR, block_of
+from zkms_spark.numbers import first_number, name_key, pieces
 from zkms_spark.schema import happened
 
 STORED, DELIVERED, ELSEWHERE = "stored", "delivered", "elsewhere"
@@ -17,39 +17,56 @@ STORED, DELIVERED, ELSEWHERE = "stored", "delivered", "elsewhere"
 
 BLOCK = 1024
 """Numbers that are joined together."""
-_CARRIED = ("t", "i", "run", "node", "host", "kind", "partition", "epoch", "zxid", "event")
+_CARRIED = ("t", "i", "run", "node", "kind", "partition", "epoch", "zxid")
+_OTHERS = ("redelivered", "acked", "nacked", "expired", "dead")
 
 
-def entries(trail: DataFrame, suspects: DataFrame) -> DataFrame:
-    """pair, side, first, past and where it comes from, for the pairs in `suspects`."""
-    chosen = F.broadcast(suspects.select("pair"))
+def wanted(sheet: DataFrame) -> DataFrame:
+    """pair, block: the suspect ones, and all whose ranges could reach into these, or these into them."""
+    longest = sheet.agg(F.max(F.col("reach") - F.shiftleft("block", BLOCK_BITS)).alias("longest"))
+    reached = block_of(F.col("reach") - 1)
+    return (
+        sheet.where("suspect")
+        .join(F.broadcast(longest))
+        .withColumn("before", F.shiftright(F.col("longest") - 1, BLOCK_BITS))
+        .select("pair", F.explode(F.sequence(F.col("block") - F.col("before"), reached)).alias("block"))
+        .distinct()
+    )
+
+
+def entries(trail: DataFrame, wanted: DataFrame, queues: DataFrame | None) -> DataFrame:
+    """pair, side, first, past and where it comes from, for the blocks in `wanted`.
+
+    `queues` are the pairs with their names, if there are expiries that do not name their subscription.
+    """
+    chosen = F.broadcast(wanted)
     into = (
         happened(trail, "published", "due")
         .where(F.size("subs") > 0)
         .withColumn("sub", F.explode("subs"))
         .withColumn("side", F.lit(STORED))
     )
-    out = happened(trail, "delivered").withColumn("side", F.lit(DELIVERED))
-    other = happened(trail, "redelivered", "acked", "nacked", "expired", "dead").where(
-        F.col("seq").isNotNull() & F.col("sub").isNotNull()
-    )
+    out = happened(trail, "delivered", *_OTHERS).where("seq is not null and sub is not null")
+    side = F.when(F.col("event") == "delivered", DELIVERED).otherwise(ELSEWHERE)
     rows = [
-        side.select(name_key(*PAIR).alias("pair"), *PAIR, "side", *_CARRIED, pieces().alias("pieces"))
-        for side in (into, out, other.withColumn("side", F.lit(ELSEWHERE)))
+        each.select(name_key(*PAIR).alias("pair"), *PAIR, "side", *_CARRIED, "seq", "n", "places")
+        for each in (into, out.withColumn("side", side))
     ]
-    known = rows[0].unionByName(rows[1]).unionByName(rows[2]).join(chosen, "pair", "left_semi")
-    return known.unionByName(_for_everybody(trail, suspects)).select(
-        "pair", *PAIR, "side", *_CARRIED, name_key(*LANE).alias("lane"), F.inline("pieces")
+    found = rows[0].unionByName(rows[1])
+    if queues is not None:
+        found = found.unionByName(_for_everybody(trail, queues, found.columns))
+    return (
+        found.withColumn("block", block_of(first_number()))
+        .join(chosen, ["pair", "block"], "left_semi")
+        .select("pair", *PAIR, "side", *_CARRIED, name_key(*LANE).alias("lane"), F.inline(pieces()))
     )
 
 
-def _for_everybody(trail: DataFrame, suspects: DataFrame) -> DataFrame:
+def _for_everybody(trail: DataFrame, queues: DataFrame, columns: list[str]) -> DataFrame:
     """An expiry without a subscription is one for all subscriptions that the message was stored for."""
-    named = F.broadcast(suspects.where("queue is not null").select("pair", "queue.sub", "queue.topic"))
+    named = F.broadcast(queues.select("pair", "producer", "topic", "sub"))
     dropped = happened(trail, "expired").where("sub is null and seq is not null").drop("sub")
-    with_sub = dropped.join(named, "topic").withColumn("side", F.lit(ELSEWHERE))
-    of_pair = with_sub.where(F.col("pair") == name_key(*PAIR))
-    return of_pair.select("pair", *PAIR, "side", *_CARRIED, pieces().alias("pieces"))
+    return dropped.join(named, ["producer", "topic"]).withColumn("side", F.lit(ELSEWHERE)).select(*columns)
 
 
 def segments(entries: DataFrame, *, atomic: bool = False) -> DataFrame:

@@ -2,12 +2,13 @@
 
 Both sides are sums over ranges (`numbers`), so that a trail of any length is one pass: publishes are added up by their
 list of subscriptions before that list is spread out, deliveries after one shuffle that also serves the check of their
-order. Where both sides agree and nothing was out of order, there is nothing to look at; the rest are `suspects`.
+order. Sums are kept by block of numbers. Where both sides agree and nothing was out of order, there is nothing to look
+at; the rest are `suspect`.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from zkms_spark.numbers import end_number, first_number, name_key, range_print
@@ -16,66 +17,104 @@ from zkms_spark.schema import happened
 PAIR = ("producer", "topic", "sub")
 LANE = (*PAIR, "partition")
 """Where deliveries are in order: to a subscription, or to one partition of a group."""
+KINDS = ("live", "durable", "group")
+"""Numbered from 1, where a number is wanted."""
+BLOCK_BITS = 9
+"""A block is 512 numbers: so much is looked at again where one of them is amiss."""
+
+
+def block_of(number: Column) -> Column:
+    """The block that a range belongs to: that of its first number."""
+    return F.shiftright(number, BLOCK_BITS)
 
 
 def stored(trail: DataFrame) -> DataFrame:
-    """pair -> stored, stored_print, last_zxid: what was put into the queues."""
+    """pair, block -> stored, stored_print, stored_reach, last_zxid, queue: what was put into the queues."""
     by_list = (
         happened(trail, "published", "due")
         .where(F.size("subs") > 0)
-        .select("producer", "topic", "subs", "n", "zxid", range_print().alias("print"))
-        .groupBy("producer", "topic", "subs")
-        .agg(F.sum("n").alias("n"), F.sum("print").alias("print"), F.max("zxid").alias("zxid"))
+        .select(
+            *("producer", "topic", "subs", "n", "zxid"),
+            block_of(first_number()).alias("block"),
+            end_number().alias("past"),
+            range_print().alias("print"),
+        )
+        .groupBy("producer", "topic", "subs", "block")
+        .agg(
+            F.sum("n").alias("n"),
+            F.sum("print").alias("print"),
+            F.max("zxid").alias("zxid"),
+            F.max("past").alias("past"),
+        )
     )
     return (
-        by_list.select("producer", "topic", F.explode("subs").alias("sub"), "n", "print", "zxid")
-        .groupBy(name_key(*PAIR).alias("pair"))
+        by_list.select("producer", "topic", F.explode("subs").alias("sub"), "block", "n", "print", "zxid", "past")
+        .withColumn("pair", name_key(*PAIR))
+        .groupBy("pair", "block", *PAIR)
         .agg(
             F.sum("n").alias("stored"),
             F.sum("print").alias("stored_print"),
+            F.max("past").alias("stored_reach"),
             F.max("zxid").alias("last_zxid"),
-            F.min(F.struct("topic", "sub")).alias("queue"),
         )
+        .withColumn("queue", F.struct(*PAIR))
+        .drop(*PAIR)
     )
 
 
-def delivered(trail: DataFrame) -> DataFrame:
-    """pair -> delivered, delivered_print, steps_back: what was handed over for the first time, and how orderly.
+def handed_over(trail: DataFrame) -> DataFrame:
+    """pair, lane, run_key, block -> sums and ends of what was handed over for the first time, and how orderly.
 
-    Within a process `i` is the order of events; between owners of a partition or name, the epoch is.
+    Within a process `i` is the order of events; between owners of a partition or name, the epoch is. `first_*` and
+    `last_*` are the deliveries of the smallest and of the greatest number. Numbers stand for names, and no structs are
+    kept, as both would have every group sorted instead of hashed.
     """
     in_order = Window.partitionBy("lane").orderBy("epoch", "i")
+    ends = {
+        f"{which}_{what}": by(what, "first")
+        for which, by in (("first", F.min_by), ("last", F.max_by))
+        for what in ("i", "t")
+    }
     return (
         happened(trail, "delivered")
         .select(
             name_key(*LANE).alias("lane"),
             name_key(*PAIR).alias("pair"),
+            name_key("run").alias("run_key"),
             F.coalesce("epoch", F.lit(0)).alias("epoch"),
-            "i",
+            *("i", "t", "partition", "n"),
+            F.array_position(F.array(*map(F.lit, KINDS)), F.col("kind")).cast("int").alias("kind"),
             first_number().alias("first"),
             end_number().alias("past"),
-            "n",
             range_print().alias("print"),
         )
         .withColumn("before", F.lag("past").over(in_order))
-        .groupBy("lane", "pair")
-        .agg(
-            F.sum("n").alias("n"),
-            F.sum("print").alias("print"),
-            F.count_if(F.col("first") < F.col("before")).alias("steps_back"),
-        )
-        .groupBy("pair")
+        .groupBy("lane", "pair", "run_key", block_of(F.col("first")).alias("block"))
         .agg(
             F.sum("n").alias("delivered"),
             F.sum("print").alias("delivered_print"),
-            F.sum("steps_back").alias("steps_back"),
+            F.count_if(F.col("first") < F.col("before")).alias("steps_back"),
+            F.max("past").alias("delivered_reach"),
+            F.max("partition").alias("partition"),
+            F.max("kind").alias("kind"),
+            F.min("first").alias("first_first"),
+            F.max("first").alias("last_first"),
+            *(end.alias(name) for name, end in ends.items()),
         )
     )
 
 
-def balance(trail: DataFrame) -> DataFrame:
-    """pair -> both sides, and `suspect` where they differ or deliveries stepped back."""
-    both = stored(trail).join(delivered(trail), "pair", "full_outer")
+def balance(stored: DataFrame, handed_over: DataFrame) -> DataFrame:
+    """pair, block -> both sides, how far their ranges reach, and `suspect` where they differ.
+
+    Of a pair whose deliveries stepped back all blocks are: what came before its time may be in any of them.
+    """
+    delivered = handed_over.groupBy("pair", "block").agg(
+        *(F.sum(name).alias(name) for name in ("delivered", "delivered_print", "steps_back")),
+        F.max("delivered_reach").alias("delivered_reach"),
+    )
+    both = stored.join(delivered, ["pair", "block"], "full_outer")
     sides = [F.coalesce(F.col(c), F.lit(0)) for c in ("stored_print", "delivered_print", "stored", "delivered")]
     differ = (sides[0] != sides[1]) | (sides[2] != sides[3])
-    return both.withColumn("suspect", differ | (F.coalesce("steps_back", F.lit(0)) > 0))
+    unruly = F.sum(F.coalesce("steps_back", F.lit(0))).over(Window.partitionBy("pair")) > 0
+    return both.withColumns({"reach": F.greatest("stored_reach", "delivered_reach"), "suspect": differ | unruly})

@@ -18,27 +18,34 @@ SLACK = 1.0
 """Seconds between clocks of different processes that say nothing about what came first."""
 
 
-def missing(entries: DataFrame, segments: DataFrame) -> DataFrame:
+def missing(entries: DataFrame, segments: DataFrame, around: DataFrame) -> DataFrame:
     """Stretches stored and not delivered: pair, first, past, how they were `stored`, the deliveries around them.
 
-    `before` is the last delivery of a smaller number of the same producer, `after` the first of a greater one.
+    `before` is the last delivery of a smaller number of the same producer, `after` the first of a greater one; `around`
+    are deliveries of blocks that have no entries.
     """
     gone = segments.where("stored > 0 and delivered = 0 and elsewhere = 0")
-    detail = F.struct("t", "i", "run", "kind", "node", "zxid", "producer", "topic", "sub")
+    detail = F.struct("t", "i", "run", "node", "zxid", "producer", "topic", "sub")
     nothing = F.lit(None)
     facts = entries.where(F.col("side").isin(STORED, DELIVERED)).select(
         "pair",
         "first",
         F.when(F.col("side") == STORED, detail).alias("stored"),
-        F.when(F.col("side") == DELIVERED, detail).alias("delivery"),
+        F.when(F.col("side") == DELIVERED, F.struct("t", "i", "run", "node")).alias("delivery"),
         nothing.cast("bigint").alias("asked"),
     )
-    kind = facts.schema["stored"].dataType
+    kinds = {name: facts.schema[name].dataType for name in ("stored", "delivery")}
+    neighbours = around.select(
+        "pair",
+        "first",
+        nothing.cast(kinds["stored"]).alias("stored"),
+        F.struct("t", "i", "run", "node").alias("delivery"),
+        nothing.cast("bigint").alias("asked"),
+    )
     questions = gone.select(
         "pair",
         "first",
-        nothing.cast(kind).alias("stored"),
-        nothing.cast(kind).alias("delivery"),
+        *(nothing.cast(kind).alias(name) for name, kind in kinds.items()),
         F.col("past").alias("asked"),
     )
     line = Window.partitionBy("pair").orderBy("first", F.col("asked").isNotNull())
@@ -46,7 +53,8 @@ def missing(entries: DataFrame, segments: DataFrame) -> DataFrame:
     # What follows is what came before from the other end: a frame that reaches to the end costs a pass for each row.
     later = Window.partitionBy("pair").orderBy(F.desc("first")).rowsBetween(Window.unboundedPreceding, -1)
     return (
-        facts.unionByName(questions)
+        facts.unionByName(neighbours)
+        .unionByName(questions)
         .select(
             "pair",
             "first",
@@ -85,9 +93,10 @@ def excuses(trail: DataFrame) -> DataFrame:
     )
 
 
-def readers(trail: DataFrame) -> DataFrame:
-    """topic, sub, kind, run: who read for a subscription."""
-    return happened(trail, "subscribed", "delivered").groupBy("topic", "sub", "run").agg(F.min("kind").alias("kind"))
+def readers(trail: DataFrame, heard: DataFrame) -> DataFrame:
+    """topic, sub, kind, run: who read for a subscription, by what it says and by `heard`, what it was handed."""
+    said = happened(trail, "subscribed").select("topic", "sub", "kind", "run")
+    return said.unionByName(heard).groupBy("topic", "sub", "run").agg(F.min("kind").alias("kind"))
 
 
 def fates(missing: DataFrame, excuses: DataFrame, read_to: DataFrame, kinds: DataFrame) -> DataFrame:

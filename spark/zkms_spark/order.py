@@ -39,10 +39,11 @@ def _per_key(trail: DataFrame, deliveries: DataFrame) -> DataFrame:
     messages = grouped.join(F.broadcast(broken), "lane", "left_semi").select(
         *_columns(deliveries), F.explode(F.sequence("first", F.col("past") - 1)).alias("number")
     )
+    messages = messages.localCheckpoint()
     same_key = Window.partitionBy("lane", "key").orderBy("epoch", "i", "number")
     reached = F.max("number").over(same_key.rowsBetween(Window.unboundedPreceding, -1))
     return (
-        messages.join(keyed_messages(trail), ["producer", "topic", "number"])
+        messages.join(keyed_messages(trail, messages), ["producer", "topic", "number"])
         .withColumn("younger", reached)
         .where("number < younger")
         .withColumn("first", F.col("number"))

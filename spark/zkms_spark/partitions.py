@@ -9,18 +9,22 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from zkms_spark.entries import DELIVERED
+from zkms_spark.ledger import PAIR
+from zkms_spark.numbers import name_key, pieces
 from zkms_spark.schema import happened
 
 
-def keyed_messages(trail: DataFrame) -> DataFrame:
-    """producer, topic, number, key: every message that has a key."""
-    rows = happened(trail, "published", "delayed").where("keys is not null")
+def keyed_messages(trail: DataFrame, makers: DataFrame) -> DataFrame:
+    """producer, topic, number, key: every message that has a key, of the producers and topics in `makers`."""
+    some = F.broadcast(makers.select("producer", "topic").distinct())
+    rows = (
+        happened(trail, "published", "delayed").where("keys is not null").join(some, ["producer", "topic"], "left_semi")
+    )
     zipped = F.arrays_zip(_numbers().alias("number"), F.col("keys").alias("key"))
     return rows.select("producer", "topic", F.inline(zipped)).where("key != 0")
 
 
-def with_passed(missing: DataFrame, entries: DataFrame, trail: DataFrame, kinds: DataFrame) -> DataFrame:
+def with_passed(missing: DataFrame, trail: DataFrame, handed_over: DataFrame, kinds: DataFrame) -> DataFrame:
     """The missing stretches, those of groups message by message, with `passed_in_group`."""
     of_groups = F.broadcast(kinds.where("kind = 'group'").select("topic", "sub"))
     queue = ["topic", "sub"]
@@ -29,40 +33,59 @@ def with_passed(missing: DataFrame, entries: DataFrame, trail: DataFrame, kinds:
         missing.join(of_groups, queue, "left_semi")
         .withColumn("first", F.explode(F.sequence("first", F.col("past") - 1)))
         .withColumn("past", F.col("first") + 1)
+        .localCheckpoint()
     )
-    deliveries = entries.where(F.col("side") == DELIVERED).join(single.select("pair").distinct(), "pair", "left_semi")
+    if single.isEmpty():
+        return others
+    keyed = keyed_messages(trail, single)
     judged = (
-        single.join(_all_partitions(deliveries, trail), "pair", "left")
-        .join(keyed_messages(trail).withColumnRenamed("number", "first"), ["producer", "topic", "first"], "left")
-        .join(_same_key(deliveries, trail), ["pair", "key"], "left")
+        single.join(_all_partitions(single, trail, handed_over), "pair", "left")
+        .join(keyed.withColumnRenamed("number", "first"), ["producer", "topic", "first"], "left")
+        .localCheckpoint()
     )
+    judged = judged.join(_same_key(judged, keyed, trail), ["pair", "key"], "left")
     reached = F.greatest("all_reached", "key_reached")  # of those that are known
     passed = F.coalesce(F.col("first") < reached, F.lit(False))
     return others.unionByName(judged.withColumn("passed_in_group", passed).select(*others.columns))
 
 
-def _all_partitions(deliveries: DataFrame, trail: DataFrame) -> DataFrame:
+def _all_partitions(single: DataFrame, trail: DataFrame, handed_over: DataFrame) -> DataFrame:
     """pair -> the number that every partition of the group has reached; none where a partition had nothing."""
+    pairs = F.broadcast(single.select("pair", "topic", "sub").distinct())
+    reached = (
+        handed_over.where("partition is not null")
+        .join(pairs, "pair")
+        .groupBy("pair", "topic", "sub", "partition")
+        .agg(F.max("delivered_reach").alias("past"))
+        .localCheckpoint()
+    )
     known = (
-        happened(trail, "subscribed", "delivered")
+        happened(trail, "subscribed")
         .where("partition is not null")
+        .select("topic", "sub", "partition")
+        .unionByName(reached.select("topic", "sub", "partition"))
         .groupBy("topic", "sub")
         .agg(F.count_distinct("partition").alias("partitions"))
     )
-    reached = deliveries.groupBy("pair", "topic", "sub", "partition").agg(F.max("past").alias("past"))
     least = reached.groupBy("pair", "topic", "sub").agg(
         F.min("past").alias("all_reached"), F.count("partition").alias("heard")
     )
     return least.join(F.broadcast(known), ["topic", "sub"]).where("heard = partitions").select("pair", "all_reached")
 
 
-def _same_key(deliveries: DataFrame, trail: DataFrame) -> DataFrame:
-    """pair, key -> the greatest number delivered."""
+def _same_key(judged: DataFrame, keyed: DataFrame, trail: DataFrame) -> DataFrame:
+    """pair, key -> the greatest number delivered, for the keys of missing messages."""
+    keys = F.broadcast(judged.where("key is not null").select("producer", "topic", "key").distinct())
+    pairs = F.broadcast(judged.where("key is not null").select("pair").distinct())
+    deliveries = happened(trail, "delivered").where("kind = 'group'").select(
+        name_key(*PAIR).alias("pair"), "producer", "topic", pieces().alias("pieces")
+    ).join(pairs, "pair", "left_semi").select("pair", "producer", "topic", F.inline("pieces"))  # fmt: skip
     numbers = deliveries.select(
         "pair", "producer", "topic", F.explode(F.sequence("first", F.col("past") - 1)).alias("number")
     )
-    keyed = numbers.join(keyed_messages(trail), ["producer", "topic", "number"])
-    return keyed.groupBy("pair", "key").agg(F.max("number").alias("key_reached"))
+    same = keyed.join(keys, ["producer", "topic", "key"], "left_semi")
+    found = numbers.join(same, ["producer", "topic", "number"])
+    return found.groupBy("pair", "key").agg(F.max("number").alias("key_reached"))
 
 
 def _numbers() -> Column:

@@ -5,7 +5,7 @@ One pass, added up by process and producer, gives a table that is small however 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -29,6 +29,9 @@ class Run:
     began: float = 0.0
     ended: float = 0.0
     killed: bool = False
+    lost_at_end: int | None = None
+    """Lines that went with a process that was killed; None: nobody counted, or it was not killed."""
+    flush: float = 0.0
 
 
 @dataclass
@@ -63,7 +66,14 @@ class Survey:
     has_due: bool = False
     has_expiry: bool = False
     has_epochs: bool = False
+    has_expiry_for_all: bool = False
     """What the trail has none of needs no looking for."""
+    told: list[tuple[str | None, Hole]] = field(default_factory=list)
+    """What `lost` lines say, and of which file, if not of their own."""
+    stems: dict[str, str | None] = field(default_factory=dict)
+    """A file's name without its number -> the process that wrote it."""
+    ahead: dict[str, float] = field(default_factory=dict)
+    """host -> how far its clock is ahead of the others', as far as that was found out."""
 
     @property
     def hosts(self) -> list[str]:
@@ -80,6 +90,7 @@ def _tests() -> dict[str, Column]:
         "has_due": F.col("event").isin("delayed", "due"),
         "has_expiry": F.col("expires").isNotNull(),
         "has_epochs": F.col("epoch").isNotNull(),
+        "has_expiry_for_all": (F.col("event") == "expired") & F.col("sub").isNull(),
     }
 
 
@@ -99,10 +110,10 @@ def counts(trail: DataFrame) -> DataFrame:
     )
 
 
-def endings(trail: DataFrame) -> DataFrame:
-    """run -> whether its last file has a last line, and whether that says it was killed."""
-    last = F.max_by(F.struct("event", "reason"), F.struct("file", F.col("event") == "closed"))
-    return happened(trail, "opened", "closed").groupBy("run").agg(last.alias("last"))
+def files(trail: DataFrame) -> DataFrame:
+    """The lines that tell of files and of what is missing: a few for each file, however long it is."""
+    rows = happened(trail, "opened", "closed", "lost")
+    return rows.select("run", "node", "source", "event", "file", "at", "t", "n", "of", "reason", "flush").repartition(2)
 
 
 def survey(trail: DataFrame) -> Survey:
@@ -128,45 +139,59 @@ def survey(trail: DataFrame) -> Survey:
         if source is not None:
             edge = (source, host)
             found.apart[edge] = min(apart, found.apart.get(edge, apart))
-    for row in endings(trail).collect():
-        if row.run in found.runs:
-            found.runs[row.run].killed = row.last.event != "closed" or (row.last.reason or "").startswith("unclean")
+    _take_files(found, files(trail))
     found.began = min((run.began for run in found.runs.values()), default=0.0)
     found.ended = max((run.ended for run in found.runs.values()), default=0.0)
     return found
 
 
-def holes(trail: DataFrame, found: Survey) -> list[Hole]:
-    """Where lines are known to be missing, and since when."""
-    told = _killed(trail, found)
-    stems = happened(trail, "opened").select("source", "run").distinct().collect()
-    run_of = {(row.source or "").rpartition("-")[0]: row.run for row in stems}
-    for row in happened(trail, "lost").select("run", "node", "at", "t", "n", "of", "reason").collect():
-        if row.n == 0:
+def _take_files(found: Survey, rows: DataFrame) -> None:
+    """How each process's last file ended, and what is said of missing lines."""
+    last: dict[str, tuple[int, bool]] = {}
+    for row in rows.toLocalIterator(prefetchPartitions=True):
+        run = found.runs.get(row.run)
+        if row.event == "lost":
+            if row.n != 0:
+                since = row.at if row.at is not None else row.t
+                reason = row.reason or "lines were lost"
+                found.told.append((row.of, Hole(row.run, row.node or "?", since, row.t, row.n, reason)))
             continue
-        run = row.run if row.of is None else run_of.get(row.of.rpartition("-")[0])
-        node = found.runs[run].node if run in found.runs else row.of or row.node or "?"
-        since = row.at if row.at is not None else row.t
-        told.append(Hole(run, node, since, row.t, row.n, row.reason or "lines were lost"))
-    for run in found.runs.values():
-        known = sum(hole.lines or 0 for hole in told if hole.run == run.run and not hole.killed)
-        missing = run.last_number - run.lines - known
+        if row.event == "opened":
+            found.stems[(row.source or "").rpartition("-")[0]] = row.run
+        if run is None:
+            continue
+        run.flush = max(run.flush, row.flush or 0.0)
+        unclean = row.reason or ""
+        if row.event == "closed" and unclean == "unclean":
+            run.lost_at_end = row.n
+        place = (row.file or 0, row.event == "closed")
+        if place >= last.get(run.run, (-1, False)):
+            last[run.run] = place
+            run.killed = row.event != "closed" or unclean.startswith("unclean")
+
+
+def holes(found: Survey) -> list[Hole]:
+    """Where lines are known to be missing, and since when."""
+    told = _killed(found)
+    for of, hole in found.told:
+        run = hole.run if of is None else found.stems.get(of.rpartition("-")[0])
+        node = found.runs[run].node if run in found.runs else of or hole.node
+        told.append(replace(hole, run=run, node=node))
+    for each in found.runs.values():
+        known = sum(hole.lines or 0 for hole in told if hole.run == each.run and not hole.killed)
+        missing = each.last_number - each.lines - known
         if missing > 0:
             text = "lines are missing that no event tells of"
-            told.append(Hole(run.run, run.node, run.began, run.ended, missing, text))
+            told.append(Hole(each.run, each.node, each.began, each.ended, missing, text))
     return told
 
 
-def _killed(trail: DataFrame, found: Survey) -> list[Hole]:
+def _killed(found: Survey) -> list[Hole]:
     """A process that was killed takes the lines with it that it had not written yet."""
-    ends = {row.run: row for row in happened(trail, "closed").where("reason = 'unclean'").select("run", "n").collect()}
-    opened = happened(trail, "opened").groupBy("run").agg(F.max("flush").alias("flush")).collect()
-    flush = {row.run: row.flush for row in opened}
     told = []
     for run in found.runs.values():
-        end = ends.get(run.run)
-        lines = end.n if end is not None else None
-        if run.killed and lines != 0:
-            until = run.ended + (flush.get(run.run) or LATEST_FLUSH)
-            told.append(Hole(run.run, run.node, run.ended, until, lines, "its process was killed", killed=True))
+        if run.killed and run.lost_at_end != 0:
+            until = run.ended + (run.flush or LATEST_FLUSH)
+            reason = "its process was killed"
+            told.append(Hole(run.run, run.node, run.ended, until, run.lost_at_end, reason, killed=True))
     return told

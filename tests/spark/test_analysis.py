@@ -102,7 +102,7 @@ def test_without_the_count_of_lines_a_lost_line_would_read_as_a_lost_message(spa
     """The same trail is undecided, and a violation when nobody looks at which lines are missing."""
     trail = trail_of_one_miss(spark)
     known = survey(trail)
-    missing = holes(trail, known)
+    missing = holes(known)
     assert [(hole.node, hole.lines) for hole in missing] == [("reader", 1)]
     verdicts = [row.verdict for row in audit(trail, trail, known, missing, 0.1).findings.collect()]
     assert verdicts == ["undecided"]

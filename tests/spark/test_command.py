@@ -1,7 +1,8 @@
-"""`zkms report` where there is nothing to report on, or nothing to do it with."""
+"""`zkms report` as a command: what it writes, and what it says where there is nothing to report on."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -19,7 +20,7 @@ def report(directory: Path, *args: str | Path, **environ: str) -> subprocess.Com
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("ZKMS_")}
     command = [sys.executable, "-m", "zkms", "report", *args]
     return subprocess.run(
-        command, cwd=directory, env=inherited | environ, capture_output=True, text=True, timeout=240
+        command, cwd=directory, env=inherited | environ, capture_output=True, text=True, timeout=900
     )  # fmt: skip
 
 
@@ -36,6 +37,26 @@ def check(done: subprocess.CompletedProcess[str], code: Exit, sentence: str) -> 
     assert sentence in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
+
+
+@pytest.mark.timeout(1000)
+def test_a_trail_becomes_a_page_and_figures_for_programs(tmp_path: Path) -> None:
+    """Planted violations are named on both; with --strict they are an exit code too. Nothing else is left behind."""
+    Generator(5_000, tmp_path / "trail", faults={"lost": 1, "duplicated": 1}, parquet=True).run()
+    planted = json.loads((tmp_path / "trail" / "planted.json").read_text())
+    done = report(tmp_path, "--trail", "trail", "--out", "page.html", "--strict", "--json")
+    assert done.returncode == Exit.AMISS, done.stderr
+    assert done.stderr == ""
+    figures = json.loads(done.stdout)
+    assert figures["verdict"] == "broken"
+    assert figures["events"] == planted["events"]
+    broken = {each["violation"]: each["violations"] for each in figures["guarantees"] if each["status"] == "broken"}
+    assert broken == {"lost": 1, "duplicated": 1}
+    assert {topic["topic"] for topic in figures["topics"]} == {"users", "orders", "jobs", "reminders", "offers"}
+    page = (tmp_path / "page.html").read_text()
+    for each in planted["violations"]:
+        assert each["producer"] in page
+    assert {file.name for file in tmp_path.iterdir()} == {"trail", "page.html"}
 
 
 def test_a_missing_directory_and_an_empty_one_are_named(tmp_path: Path) -> None:
