@@ -8,13 +8,14 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench peers check build spark-zip clean
+.PHONY: help demo test bench peers trails check build spark-zip clean
 
 help:  ## say what there is
 	@echo "make demo     see it: caches on several nodes, invalidated through a real ZooKeeper"
 	@echo "make test     run every test, on ZooKeeper embedded and in containers (ARGS='-k name' for some of them)"
 	@echo "make bench    how fast it is here, beside the original's algorithm (ARGS='--suite targets')"
 	@echo "make peers    the same work on Redis, RabbitMQ, NATS and kazoo's queue; writes benchmarks/results/"
+	@echo "make trails   the analysis of trails at scale, beside plain SQL and DuckDB; writes benchmarks/results/"
 	@echo "make check    lint, formatting and types"
 	@echo "make build    wheel and sdist, into dist/"
 	@echo "make spark-zip  the analysis for spark-submit, into dist/zkms_spark.zip"
@@ -32,6 +33,9 @@ bench: $(VENV)/bench.stamp
 
 peers: $(VENV)/peers.stamp
 	$(BIN)/python -m benchmarks $(ARGS)
+
+trails: $(VENV)/dev.stamp $(VENV)/peers.stamp
+	$(BIN)/python -m benchmarks.trails $(ARGS)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff check
