@@ -8,7 +8,7 @@ skew       how far clocks are apart         traffic    throughput, latency, retr
 ledger     stored against delivered, by     entries    the ranges behind those that do not balance
            adding up ranges (numbers)       missing, partitions, duplicates, order, deadlines, owners
 audit      every guarantee, with evidence   verdict    kept, broken or undecided
-lag, hotkeys, incidents                     analysis   all of it, in bounded memory
+lag, hotkeys, incidents                     analysis   all of it, in bounded memory (effort: what is compiled)
 summary    in plain words                   report     one HTML file (figures, tables, words, page/)
 live/      the same figures as trails arrive, and alerts: a streaming job
 source/    the data source `zkms`: rows as messages; the one part that needs zkms itself
