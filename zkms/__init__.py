@@ -54,8 +54,11 @@ from zkms.errors import (
     UsedInAnotherLoop,
     ZkmsError,
 )
+from zkms.groups import GroupInfo, MemberInfo, PartitionInfo
 from zkms.inbox import Gap
+from zkms.letters import DeadLetterInfo
 from zkms.message import Message
+from zkms.observer import Change, Observer
 from zkms.receipt import Receipt
 from zkms.stream import Sent, TopicPublisher
 from zkms.subscription import Subscription
@@ -76,19 +79,23 @@ __all__ = [
     "Bus",
     "Cache",
     "CannotDecode",
+    "Change",
     "ClientInfo",
     "Closed",
     "Codec",
     "ConnectionLost",
     "Consumer",
     "DelayedInfo",
+    "DeadLetterInfo",
     "DuplicateMessage",
     "Gap",
+    "GroupInfo",
     "GroupMismatch",
     "InvalidArgument",
     "InvalidMessage",
     "InvalidTopic",
     "LostOwnership",
+    "MemberInfo",
     "Message",
     "MessageTooLarge",
     "NewerLayout",
@@ -98,6 +105,8 @@ __all__ = [
     "NodeMissing",
     "NotEmpty",
     "NotSubscribed",
+    "Observer",
+    "PartitionInfo",
     "ProducerFenced",
     "QueueFull",
     "QueueInfo",

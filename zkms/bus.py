@@ -40,9 +40,13 @@ from zkms.errors import (
     ZkmsError,
 )
 from zkms.frame import Packed
+from zkms.groups import GroupInfo, Groups
 from zkms.layout import ensure_tree
+from zkms.letters import DEFAULT_LIMIT as MOST_LETTERS
+from zkms.letters import DeadLetterInfo, Letters
 from zkms.membership import Membership
 from zkms.names import check_topic
+from zkms.observer import Observer, OnChange, observe
 from zkms.outgoing import Shipment
 from zkms.packing import frame_budget, pack
 from zkms.producer import Producer
@@ -154,6 +158,8 @@ class Bus:
         self.replies = Replies(self)
         """Questions of ours, and answers to those of others."""
         self._discovery = Discovery(self.session, self.tree)
+        self._groups = Groups(self.session, self.tree)
+        self._letters = Letters(self.session, self.tree)
         self.trail: Recorder | None = None
         """Made when the bus is opened, if it was asked for."""
         self._recorded = (0, State.CONNECTING)
@@ -681,9 +687,10 @@ class Bus:
         """Who subscribes to a topic."""
         return self._discovery.subscriptions(check_topic(topic))
 
-    def queues(self) -> list[QueueInfo]:
-        """All queues, with how many entries wait in each."""
-        return self._discovery.queues()
+    def queues(self, *, count: bool = False) -> list[QueueInfo]:
+        """All queues, with how many entries wait in each; with `count` also messages by state, and the oldest's age."""
+        queues = self._discovery.queues()
+        return self._groups.count(queues) if count else queues
 
     def delayed(self) -> list[DelayedInfo]:
         """How many messages of which topics wait to become due, and when the next one is."""
@@ -692,3 +699,34 @@ class Bus:
     def clients(self) -> list[ClientInfo]:
         """The processes that are connected."""
         return self._discovery.clients()
+
+    def groups(self, topic: str | None = None, name: str | None = None) -> list[GroupInfo]:
+        """Durable subscriptions and groups: members, who reads which partition, how much waits and for how long."""
+        return self._groups.look(topic, name)
+
+    def watch(self, callback: OnChange) -> Observer:
+        """Call `callback(change)` when topics, subscriptions, members or clients come and go from now on; close() it.
+
+        It is called on a thread of the observer's own, one change after the other.
+        """
+        self._check_open()
+        return observe(self.session, self.tree, callback, self.before_close)
+
+    # -- dead letters --------------------------------------------------------------------------------------------
+
+    def dead_letters(
+        self, topic: str | None = None, subscription: str | None = None, *, limit: int = MOST_LETTERS
+    ) -> list[DeadLetterInfo]:
+        """What readers could not do with, and what was found in queues and is no message; the oldest first."""
+        return self._letters.look(topic, subscription, limit)
+
+    def requeue(self, letter: DeadLetterInfo) -> None:
+        """Deliver a dead letter again, as the last of its partition, with all its attempts before it.
+
+        `NotSubscribed` if its subscription is no more; `NodeMissing` if somebody else has requeued or purged it.
+        """
+        self._letters.requeue(letter)
+
+    def purge_dead(self, *letters: DeadLetterInfo, topic: str | None = None, subscription: str | None = None) -> int:
+        """Remove these letters for good, or all of a topic and a subscription; how many that were."""
+        return self._letters.purge_dead(letters, topic, subscription)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
 import msgspec
 
+from zkms.backlog import Lane, flow
 from zkms.errors import NodeMissing, StoreError
-from zkms.session import Session
-from zkms.tree import FULL_MARK, ClientState, QueueState, Registration, Tree, decode, subscription_of
+from zkms.session import Session, Stat
+from zkms.tree import (
+    FULL_MARK,
+    LANE_MARK,
+    ClientState,
+    QueueState,
+    Registration,
+    Tree,
+    decode,
+    subscription_of,
+)
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -32,20 +42,46 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     topic: str
     subscription: str
     kind: str
+    """live, durable or group; "garbage" if another program has overwritten it."""
     client: str
     limit: int
     full: bool
+    partitions: int = 1
+    max_bytes: int = 0
+    overflow: str = ""
+    max_age: float = 0.0
 
 
 class QueueInfo(msgspec.Struct, frozen=True):
-    """A queue: how many entries wait in it, and whether anybody is registered for it."""
+    """A queue: how many entries wait in it, and whether anybody is registered for it.
+
+    What is None was not asked for, or is not known because the queue is too long to be listed.
+    """
 
     subscription: str
+    """Of a group: GROUP#PARTITION."""
     topic: str
     entries: int
     registered: bool
     client: str
     state: str
+    kind: str = ""
+    """live, durable or group; empty if nobody is registered."""
+    partition: int | None = None
+    stored: int = 0
+    """Entries that were ever put there."""
+    removed: int = 0
+    messages: int | None = None
+    """Messages that wait, in whatever state."""
+    delayed: int | None = None
+    """Those that have failed and wait for another attempt."""
+    ready: int | None = None
+    reserved: int | None = None
+    """Those in a reader's hands, as it said last: up to a second ago."""
+    dead: int | None = None
+    """Dead letters of the subscription: its partitions share them."""
+    age: float | None = None
+    """Seconds for which the oldest entry has waited."""
 
 
 class ClientInfo(msgspec.Struct, frozen=True):
@@ -87,7 +123,8 @@ class Discovery:
             except msgspec.MsgspecError:
                 found.append(SubscriptionInfo(topic, name, "garbage", "", 0, name in flagged))
             else:
-                found.append(SubscriptionInfo(topic, name, r.kind, r.client, r.limit, name in flagged))
+                more = (r.partitions, r.max_bytes, r.overflow, r.max_age)
+                found.append(SubscriptionInfo(topic, name, r.kind, r.client, r.limit, name in flagged, *more))
         return found
 
     def queues(self) -> list[QueueInfo]:
@@ -96,19 +133,12 @@ class Discovery:
         listed = self.ask(owners, lambda name: self._session.children_async(self._tree.subscription(name)))
         pairs = [(owner, topic) for owner, (topics, _) in listed.items() for topic in sorted(topics)]
         read = self.ask(pairs, lambda pair: self._session.get_async(self._tree.queue(*pair)))
-        known = self.ask(
-            list(read), lambda p: self._session.exists_async(self._tree.registration(p[1], subscription_of(p[0])))
-        )
+        owners_of = {(topic, subscription_of(lane)) for lane, topic in read}
+        known = self.ask(owners_of, lambda pair: self._session.get_async(self._tree.registration(*pair)))
         return [
-            self._queue(pair, data, stat.numChildren, known[pair] is not None) for pair, (data, stat) in read.items()
+            _queue(lane, topic, data, stat, known.get((topic, subscription_of(lane))))
+            for (lane, topic), (data, stat) in read.items()
         ]
-
-    def _queue(self, pair: tuple[str, str], data: bytes, entries: int, registered: bool) -> QueueInfo:
-        try:
-            state = decode(data, QueueState)
-        except msgspec.MsgspecError:
-            return QueueInfo(*pair, entries, registered, "", "garbage")
-        return QueueInfo(*pair, entries, registered, state.client, state.gone or "open")
 
     def clients(self) -> list[ClientInfo]:
         """The connected processes."""
@@ -122,6 +152,16 @@ class Discovery:
             else:
                 found.append(ClientInfo(name, state.host, state.pid, state.version, state.started))
         return found
+
+    def list_queues(self, lanes: Iterable[Lane]) -> dict[Lane, list[str]]:
+        """The names of the entries in each queue."""
+        listed = self.ask(lanes, lambda lane: self._session.children_async(self._tree.queue(*lane)))
+        return {lane: names for lane, (names, _) in listed.items()}
+
+    def look_at_entries(self, names: Mapping[Lane, str]) -> dict[Lane, Stat]:
+        """The stat of one entry of each queue; those acked meanwhile are left out."""
+        stats = self.ask(names, lambda lane: self._session.exists_async(f"{self._tree.queue(*lane)}/{names[lane]}"))
+        return {lane: stat for lane, stat in stats.items() if stat is not None}
 
     def names(self, path: str) -> list[str]:
         """The children of a znode, sorted; none if it does not exist."""
@@ -151,3 +191,18 @@ class Discovery:
                         raise
                     failed(thing, error)
         return answers
+
+
+def _queue(lane: str, topic: str, data: bytes, stat: Stat, known: tuple[bytes, Stat] | None) -> QueueInfo:
+    try:
+        kind: str = "" if known is None else decode(known[0], Registration).kind
+    except msgspec.MsgspecError:
+        kind = "garbage"
+    try:
+        state = decode(data, QueueState)
+        client, said = state.client, state.gone or "open"
+    except msgspec.MsgspecError:
+        client, said = "", "garbage"
+    number = lane.partition(LANE_MARK)[2]
+    partition = int(number) if kind == "group" and number.isdecimal() else None
+    return QueueInfo(lane, topic, stat.numChildren, known is not None, client, said, kind, partition, *flow(stat))

@@ -96,8 +96,8 @@ class AlreadySubscribed(ZkmsError):
 class NotSubscribed(ZkmsError):
     """The subscription has been given up."""
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"not subscribed to {topic!r} any more")
+    def __init__(self, topic: str, why: str | None = None) -> None:
+        super().__init__(f"not subscribed to {topic!r} any more" if why is None else f"{topic!r}: {why}")
         self.topic = topic
 
 

@@ -126,9 +126,9 @@ class Held:
         """Done with; returns when that is stored."""
         self.lane.until(self.start_ack(message), message)
 
-    def nak(self, message: Message, delay: float | None) -> None:
+    def nak(self, message: Message, delay: float | None, error: str | None) -> None:
         """To be given out again."""
-        self.lane.until(self.start_nak(message, delay), message)
+        self.lane.until(self.start_nak(message, delay, error), message)
 
     def touch(self, message: Message) -> None:
         """Its time to run begins anew."""
@@ -144,11 +144,13 @@ class Held:
         """Done with."""
         return self.lane.ack(self, message)
 
-    def start_nak(self, message: Message, delay: float | None) -> Future[None] | None:
+    def start_nak(self, message: Message, delay: float | None, error: str | None) -> Future[None] | None:
         """To be given out again."""
         if delay is not None and (not isinstance(delay, (int, float)) or not 0 <= delay < math.inf):
             raise InvalidArgument(f"delay must be a number of seconds that is not negative, not {delay!r:.60}")
-        return self.lane.fail(self, message, "nak", delay)
+        if error is not None and not isinstance(error, str):
+            raise InvalidArgument(f"error must be a str, not {error!r:.60}")
+        return self.lane.fail(self, message, error or "nak", delay)
 
     def start_reject(self, message: Message, reason: str) -> Future[None] | None:
         """To the dead letters."""

@@ -40,7 +40,7 @@ class Handed(Protocol):
 
     def ack(self, message: Message) -> None: ...
 
-    def nak(self, message: Message, delay: float | None) -> None: ...
+    def nak(self, message: Message, delay: float | None, error: str | None) -> None: ...
 
     def touch(self, message: Message) -> None: ...
 
@@ -94,7 +94,7 @@ class Handover:
         if complete:
             self.finish()
 
-    def nak(self, message: Message, delay: float | None) -> None:  # noqa: ARG002 - the other kinds use it
+    def nak(self, message: Message, delay: float | None, error: str | None) -> None:  # noqa: ARG002 - others use it
         """Not for live messages."""
         raise InvalidArgument(
             f"{message!r} is live, and not delivered twice: nak() is for durable subscriptions and groups"
@@ -212,12 +212,12 @@ class Message(msgspec.Struct, gc=False, eq=False):
         """
         self._entry.ack(self)
 
-    def nak(self, delay: float | None = None) -> None:
+    def nak(self, delay: float | None = None, *, error: str | None = None) -> None:
         """This could not be done: deliver it again after `delay` seconds, or after a pause that grows each time.
 
-        After the subscription's `max_attempts` it goes to the dead letters instead.
+        After the subscription's `max_attempts` it goes to the dead letters instead, with the last `error`.
         """
-        self._entry.nak(self, delay)
+        self._entry.nak(self, delay, error)
 
     def touch(self) -> None:
         """This takes longer: its time to run begins anew."""

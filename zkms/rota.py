@@ -146,6 +146,7 @@ class Rota:
             sum(lane.handled for lane in lanes),
             self._stuck,
             float(f"{self._consumer.pace:.2g}"),
+            hands={lane.partition: lane.out for lane in lanes if lane.out},
         )
 
     def claim_alone(self, takeover: bool) -> str | None:
@@ -226,7 +227,7 @@ class Rota:
     def _look(self) -> None:
         if self._session.generation != self._generation:
             self.join()
-        if self._unverified:
+        if self._unverified or not self._group:  # a durable one may be taken over while nothing is there to be acked
             self._unverified = False
             for lane in list(self._consumer.lanes.values()):
                 lane.hold.verify()

@@ -419,6 +419,8 @@ class MemberState(msgspec.Struct, frozen=True, tag_field="zkms", tag="member", o
     """Whether a message has been in its hands for longer than its time to run: it is given no partitions."""
     pace: float = 0.0
     """Seconds that a message takes it on average."""
+    hands: dict[int, int] = {}
+    """Messages in its hands, by partition."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, tag_field="zkms", tag="dead", omit_defaults=True):

@@ -36,7 +36,11 @@ from zkms.delay import due_at
 from zkms.discovery import ClientInfo, QueueInfo, SubscriptionInfo, TopicInfo
 from zkms.errors import AlreadySubscribed, Closed, DuplicateMessage, InvalidArgument, ZkmsError
 from zkms.frame import Packed
+from zkms.groups import GroupInfo
+from zkms.letters import DEFAULT_LIMIT as MOST_LETTERS
+from zkms.letters import DeadLetterInfo
 from zkms.names import check_topic
+from zkms.observer import Change, Observer, OnChange
 from zkms.packing import pack
 from zkms.patterns import matches
 from zkms.receipt import Receipt as ThreadedReceipt
@@ -610,9 +614,9 @@ class Bus:
         """Who subscribes to a topic."""
         return await self._calls.run(self._bus.subscriptions, topic)
 
-    async def queues(self) -> list[QueueInfo]:
-        """All queues, with how many entries wait in each."""
-        return await self._calls.run(self._bus.queues)
+    async def queues(self, *, count: bool = False) -> list[QueueInfo]:
+        """All queues, with how many entries wait in each; with `count` also messages by state, and the oldest's age."""
+        return await self._calls.run(self._bus.queues, count=count)
 
     async def delayed(self) -> list[DelayedInfo]:
         """How many messages of which topics wait to become due, and when the next one is."""
@@ -621,6 +625,44 @@ class Bus:
     async def clients(self) -> list[ClientInfo]:
         """The processes that are connected."""
         return await self._calls.run(self._bus.clients)
+
+    async def groups(self, topic: str | None = None, name: str | None = None) -> list[GroupInfo]:
+        """Durable subscriptions and groups: members, who reads which partition, how much waits and for how long."""
+        return await self._calls.run(self._bus.groups, topic, name)
+
+    async def watch(self, callback: OnChange) -> Observer:
+        """Call `callback(change)`, on the event loop, when topics, subscriptions, members or clients come and go.
+
+        It is a plain function; close() what this returns.
+        """
+        if not callable(callback) or asyncio.iscoroutinefunction(callback):
+            raise InvalidArgument(f"callback must be a plain function, not {callback!r:.60}")
+        observers: list[Observer] = []
+
+        def tell(change: Change) -> None:
+            if not (observers and observers[0].closed):
+                callback(change)
+
+        observers.append(await self._calls.run(self._bus.watch, functools.partial(self._calls.post, tell)))
+        return observers[0]
+
+    # -- dead letters --------------------------------------------------------------------------------------------
+
+    async def dead_letters(
+        self, topic: str | None = None, subscription: str | None = None, *, limit: int = MOST_LETTERS
+    ) -> list[DeadLetterInfo]:
+        """What readers could not do with, and what was found in queues and is no message; the oldest first."""
+        return await self._calls.run(self._bus.dead_letters, topic, subscription, limit=limit)
+
+    async def requeue(self, letter: DeadLetterInfo) -> None:
+        """Deliver a dead letter again, as the last of its partition, with all its attempts before it."""
+        await self._calls.run(self._bus.requeue, letter)
+
+    async def purge_dead(
+        self, *letters: DeadLetterInfo, topic: str | None = None, subscription: str | None = None
+    ) -> int:
+        """Remove these letters for good, or all of a topic and a subscription; how many that were."""
+        return await self._calls.run(self._bus.purge_dead, *letters, topic=topic, subscription=subscription)
 
 
 def _with(request: Request, waiting: Waiting) -> Request:

@@ -95,16 +95,16 @@ class Message(ThreadedMessage, gc=False, eq=False):
             return Stored()
         return Stored((entry.start_ack(self), entry, self))
 
-    def nak(self, delay: float | None = None) -> Stored:  # type: ignore[override]
+    def nak(self, delay: float | None = None, *, error: str | None = None) -> Stored:  # type: ignore[override]
         """This could not be done: deliver it again after `delay` seconds, or after a pause that grows each time.
 
-        After the subscription's `max_attempts` it goes to the dead letters instead.
+        After the subscription's `max_attempts` it goes to the dead letters instead, with the last `error`.
         """
         entry = self.entry
         if not isinstance(entry, Held):
-            entry.nak(self, delay)
+            entry.nak(self, delay, error)
             return Stored()
-        return Stored((entry.start_nak(self, delay), entry, self))
+        return Stored((entry.start_nak(self, delay, error), entry, self))
 
     def touch(self) -> Stored:  # type: ignore[override]
         """This takes longer: its time to run begins anew."""
