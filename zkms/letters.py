@@ -34,7 +34,7 @@ from zkms.errors import (
 from zkms.frame import Extra, Frame, Packed
 from zkms.limits import MAX_ENTRIES
 from zkms.operations import Check, Create, Delete
-from zkms.publisher import CARRIED_BYTES
+from zkms.outgoing import CARRIED_BYTES
 from zkms.purge import delete_children
 from zkms.routing import partition_of
 from zkms.session import Session, failed_with

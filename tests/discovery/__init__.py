@@ -1,0 +1,1 @@
+"""Tests of looking around: groups, dead letters, changes; each in a root of its own."""
