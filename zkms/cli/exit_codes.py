@@ -17,6 +17,7 @@ class Exit(IntEnum):
     NO_TRAIL = 6
     AMISS = 7
     NO_SPARK = 8
+    IN_USE = 9
     INTERRUPTED = 130
 
 
@@ -30,5 +31,6 @@ MEANING = {
     Exit.NO_TRAIL: "no trail: the directory is missing, or empty",
     Exit.AMISS: "done, but part of the trail is bad or doubtful, as said on stderr",
     Exit.NO_SPARK: "no Spark: no Java, or a master that does not answer",
+    Exit.IN_USE: "somebody else reads this durable subscription",
     Exit.INTERRUPTED: "interrupted, by Ctrl-C or SIGTERM",
 }

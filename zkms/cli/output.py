@@ -100,6 +100,32 @@ def clock(seconds: float) -> str:
         return "?"
 
 
+def duration(seconds: float | None) -> str:
+    """A span of time in its two largest units: "0.4 s", "12 s", "3 min 20 s", "2 h 5 min", "4 d 3 h"; "-" for none."""
+    if seconds is None:
+        return "-"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86_400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86_400:,} d {whole % 86_400 // 3600} h"
+
+
+def confirmed(what: str) -> bool:
+    """Whether a person agrees to its removal; without a person, it has to be said with --yes."""
+    try:
+        return click.confirm(f"Remove {what}, for good?", err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError("nobody is there to confirm: pass --yes") from None
+
+
 def plural(count: int, what: str, many: str | None = None) -> str:
     """ "1 message", "1,000 messages"."""
     return f"{count:,} {what if count == 1 else many or what + 's'}"

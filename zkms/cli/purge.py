@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import socket
-import sys
 
 import click
 import msgspec
@@ -13,7 +12,7 @@ from zkms.cli.connection import Inspector, inspect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.options import Settings, settings, trail_option
-from zkms.cli.output import plural, print_json
+from zkms.cli.output import confirmed, plural, print_json
 from zkms.cli.progress import Progress
 from zkms.errors import BadVersion, ConnectionLost, NodeMissing, TransactionFailed
 from zkms.names import check_name, check_topic, new_client_id
@@ -53,7 +52,7 @@ def purge(
         queue = inspector.tree.queue(subscription, topic)
         count, last = _waiting(inspector, queue)
         what = f"{plural(count, 'entry', 'entries')} of {subscription!r} for {topic!r}"
-        if count and not (dry_run or yes or _confirmed(what)):
+        if count and not (dry_run or yes or confirmed(what)):
             click.echo("Nothing was removed.", err=True)
             ctx.exit(Exit.ERROR)
         removed = 0
@@ -77,15 +76,6 @@ def _waiting(inspector: Inspector, queue: str) -> tuple[int, int]:
         raise Failure(f"there is no queue {queue}; 'zkms queues' tells which there are") from None
     sequences = [entry.sequence for entry in map(parse_entry, names) if not entry.gap]
     return len(sequences), max(sequences, default=-1)
-
-
-def _confirmed(what: str) -> bool:
-    try:
-        return click.confirm(f"Remove {what}, for good?", err=True)
-    except click.Abort:
-        if sys.stdin.isatty():
-            raise
-        raise click.UsageError("nobody is there to confirm: pass --yes") from None
 
 
 def _remove(inspector: Inspector, queue: str, count: int, last: int) -> tuple[int, int]:

@@ -129,9 +129,9 @@ def _set_aside(inspector: Inspector) -> Finding:
                 count += stat.numChildren
                 where.append(f"{subscription} for {topic}")
     if not count:
-        return Finding("set aside", "ok", "nothing")
-    said = f"{plural(count, 'entry', 'entries')} that zkms could not read, from {some(where)}"
-    return Finding("set aside", "warning", said, f"look at them below {tree.dead}, then delete them")
+        return Finding("dead letters", "ok", "none")
+    said = f"{plural(count, 'message')} given up, or unreadable, from {some(where)}"
+    return Finding("dead letters", "warning", said, "'zkms dead list' says why; then requeue or purge them")
 
 
 def _name(queue: QueueInfo) -> str:
