@@ -111,17 +111,26 @@ def test_an_owner_that_is_gone_is_not_taken_for_a_reader(bus: Bus, eventually: E
 
 
 def test_one_that_has_just_joined_keeps_what_it_has(bus: Bus, connect: Connect, eventually: Eventually) -> None:
-    """A member whose list of members is old takes nothing from one that came meanwhile."""
+    """A member that follows an old plan takes nothing from one that is there."""
     other = connect()
     theirs = other.subscribe("jobs", group="workers", partitions=2)
     eventually(lambda: theirs.partitions == [0, 1])
     mine = bus.subscribe("jobs", group="workers")
-    rota = mine._rota
     eventually(lambda: len(theirs.partitions) == 1 and len(mine.partitions) == 1)
     [number] = theirs.partitions
-    rota._take(number, {bus.client_id})  # as if we had not heard of the other one
+    mine._rota._take(number)
     assert len(mine.partitions) == 1
     assert look(bus, "workers").partitions[number].owner == other.client_id
+
+
+def test_a_reader_with_nothing_to_do_hears_of_a_takeover(bus: Bus, connect: Connect, eventually: Eventually) -> None:
+    """There is nothing to be acked, which would tell: it looks by itself, and reads no more."""
+    former = bus.subscribe("jobs", name="audit")
+    eventually(lambda: look(bus, "audit").state == "active")
+    other = connect()
+    other.subscribe("jobs", name="audit", takeover=True)
+    eventually(lambda: former.partitions == [])
+    assert look(bus, "audit").partitions[0].owner == other.client_id
 
 
 def test_a_long_queue_is_not_listed(bus: Bus) -> None:
