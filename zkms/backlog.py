@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 BUDGET = 50_000
 """Entries that one look lists at the most: as many as one queue holds."""
 
+PLACES = (0, 1, 4, 16, 64, 256)
+"""Entries that are asked for their age: the first ones may be acked before the question arrives."""
+
 Lane = tuple[str, str]
 """Its name and its topic."""
 
@@ -56,16 +59,16 @@ def measure(
     found = {lane: Backlog(stat.numChildren) for lane, stat in queues.items()}
     listed = discovery.list_queues(_affordable(queues, budget))
     now = time.time()
-    oldest: dict[Lane, str] = {}
+    first: list[tuple[Lane, str]] = []
     for lane, names in listed.items():
         entries = [entry for entry in map(parse_entry, names) if not (entry.foreign or entry.gap)]
         parts = ledgers[lane].parts if lane in ledgers else {}
         found[lane] = Backlog(len(names), _waiting(entries, parts), _delayed(entries, parts, now))
-        if entries:
-            oldest[lane] = min(entries).name
-    stats = discovery.look_at_entries(oldest)
-    for lane, stat in stats.items():
-        found[lane] = msgspec.structs.replace(found[lane], age=max(0.0, now - stat.ctime / 1000))
+        ordered = sorted(entries)
+        first += [(lane, ordered[place].name) for place in PLACES if place < len(ordered)]
+    for (lane, _), stat in discovery.look_at_entries(first).items():
+        age = max(found[lane].age or 0.0, now - stat.ctime / 1000)
+        found[lane] = msgspec.structs.replace(found[lane], age=age)
     return found
 
 

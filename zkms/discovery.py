@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
@@ -158,10 +158,10 @@ class Discovery:
         listed = self.ask(lanes, lambda lane: self._session.children_async(self._tree.queue(*lane)))
         return {lane: names for lane, (names, _) in listed.items()}
 
-    def look_at_entries(self, names: Mapping[Lane, str]) -> dict[Lane, Stat]:
-        """The stat of one entry of each queue; those acked meanwhile are left out."""
-        stats = self.ask(names, lambda lane: self._session.exists_async(f"{self._tree.queue(*lane)}/{names[lane]}"))
-        return {lane: stat for lane, stat in stats.items() if stat is not None}
+    def look_at_entries(self, entries: Iterable[tuple[Lane, str]]) -> dict[tuple[Lane, str], Stat]:
+        """The stat of each entry, in this order; those acked meanwhile are left out."""
+        stats = self.ask(entries, lambda entry: self._session.exists_async(f"{self._tree.queue(*entry[0])}/{entry[1]}"))
+        return {entry: stat for entry, stat in stats.items() if stat is not None}
 
     def names(self, path: str) -> list[str]:
         """The children of a znode, sorted; none if it does not exist."""

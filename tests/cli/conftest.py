@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import click
 import pytest
 from kazoo.client import KazooClient
 
+from zkms.cli import main
 from zkms.testing.server import Server
 
 COMMAND = [sys.executable, "-m", "zkms"]
 Done = subprocess.CompletedProcess[str]
+Quick = Callable[..., Done]
 
 
 class Cli:
@@ -60,6 +63,26 @@ class Cli:
 def cli(zookeeper: Server, zookeeper_root: str) -> Cli:
     """`zkms` on the test's ZooKeeper and root."""
     return Cli(ZKMS_HOSTS=zookeeper.hosts, ZKMS_ROOT=zookeeper_root)
+
+
+@pytest.fixture
+def quick(zookeeper: Server, zookeeper_root: str, monkeypatch: pytest.MonkeyPatch) -> Quick:
+    """Commands in this process, where what starting a process costs would tell nothing more."""
+    from click.testing import CliRunner
+
+    monkeypatch.setattr("zkms.cli.options.set_up_logging", lambda _verbose: None)
+    environ = {"ZKMS_HOSTS": zookeeper.hosts, "ZKMS_ROOT": zookeeper_root}
+    context = click.Context(main)
+
+    def run(name: str, *args: str, stdin: str = "", **more: str) -> Done:
+        command = main.get_command(context, name)
+        assert command is not None
+        done = CliRunner().invoke(command, args, input=stdin, env=environ | more)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return subprocess.CompletedProcess([name, *args], done.exit_code, done.stdout, done.stderr)
+
+    return run
 
 
 @pytest.fixture

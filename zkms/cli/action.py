@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NamedTuple, Protocol
@@ -141,21 +140,24 @@ class Webhook:
     def __call__(self, message: Message) -> Outcome:
         """Post it. Redirects are not followed: a POST that becomes a GET would lose the message."""
         connection = self._connect(*self._where, timeout=self._limit)
-        until = time.monotonic() + self._limit
-        over = threading.Timer(self._limit, lambda: _hang_up(connection))  # a time-out is for one read, not for all
+        cut = threading.Event()
+        over = threading.Timer(self._limit, _hang_up, (connection, cut))  # a time-out is for one read, not for all
         over.daemon = True
         over.start()
         try:
             connection.request("POST", self._path, payload(message.data), self._headers(message))
             response = connection.getresponse()
             answer = response.read(LONGEST)
+        except TimeoutError:
+            return Outcome(False, f"no answer within {self._limit:g} s")
         except (OSError, HTTPException, ValueError) as error:
-            if time.monotonic() >= until:
-                return Outcome(False, f"no answer within {self._limit:g} s")
-            return Outcome(False, f"{type(error).__name__}: {error}")
+            said = f"no answer within {self._limit:g} s" if cut.is_set() else f"{type(error).__name__}: {error}"
+            return Outcome(False, said)
         finally:
             over.cancel()
             connection.close()
+        if cut.is_set():  # what came before that reads like an answer, and may be half of one
+            return Outcome(False, f"no answer within {self._limit:g} s")
         if 200 <= response.status < 300:
             return Outcome(True)
         said = f"HTTP {response.status} {response.reason}".strip()
@@ -182,7 +184,8 @@ class Webhook:
         return headers
 
 
-def _hang_up(connection: HTTPConnection) -> None:
+def _hang_up(connection: HTTPConnection, cut: threading.Event) -> None:
+    cut.set()
     sock: Any = connection.sock
     if sock is not None:
         with suppress(OSError):

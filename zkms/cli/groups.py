@@ -63,9 +63,9 @@ def _row(group: GroupInfo) -> tuple[Any, ...]:
     )
 
 
-def lag(messages: int | None, entries: int) -> str:
-    """How many messages wait, at the least."""
-    return f"{entries:,}+" if messages is None else f"{messages:,}"
+def lag(messages: int | None, entries: int) -> int | str:
+    """How many messages wait; at the least, if there is a + behind it."""
+    return f"{entries:,}+" if messages is None else messages
 
 
 def _print_inside(group: GroupInfo) -> None:

@@ -13,7 +13,7 @@ from zkms.cli.connection import inspect
 from zkms.cli.failure import Failure
 from zkms.cli.groups import lag
 from zkms.cli.options import Seconds, Settings, settings
-from zkms.cli.output import clock, duration, plural, print_json, safe
+from zkms.cli.output import clock, duration, plural, print_json, safe, width
 from zkms.cli.overview import GroupRow, Overview, TopicRow, Watcher
 from zkms.errors import ConnectionLost
 
@@ -57,7 +57,7 @@ def top(settings: Settings, interval: float, once: bool) -> None:
                 print_json(overview)
             else:
                 console = _console()
-                console.print(_page(overview, where, ROWS))
+                console.print(_page(overview, where, console.width, ROWS))
             return
         _watch(watcher, where, interval)
 
@@ -79,7 +79,7 @@ def _watch(watcher: Watcher, where: str, interval: float) -> None:
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
-                live.update(_page(overview, where, console.height, trouble), refresh=True)
+                live.update(_page(overview, where, console.width, console.height, trouble), refresh=True)
                 time.sleep(interval)
                 try:
                     overview, trouble = watcher.look(), ""
@@ -92,7 +92,7 @@ def _watch(watcher: Watcher, where: str, interval: float) -> None:
 # -- the page ----------------------------------------------------------------------------------------------------
 
 
-def _page(overview: Overview, where: str, height: int, trouble: str = "") -> RenderableType:
+def _page(overview: Overview, where: str, columns: int, height: int, trouble: str = "") -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
@@ -116,9 +116,9 @@ def _page(overview: Overview, where: str, height: int, trouble: str = "") -> Ren
         ("Durable subscriptions and groups", GROUP_COLUMNS, [_group(row) for row in groups]),
         ("Members", MEMBER_COLUMNS, [_member(row, member) for row, member in members]),
     )
-    for (title, columns, rows), share in zip(tables, shares, strict=True):
+    for (title, names, rows), share in zip(tables, shares, strict=True):
         if rows:
-            parts += [Text(), _table(title, columns, rows[:share])]
+            parts += [Text(), _table(title, names, rows[:share], columns)]
             if len(rows) > share:
                 parts.append(Text(f"... and {len(rows) - share:,} more", "dim"))
     return Group(*parts)
@@ -140,22 +140,31 @@ GROUP_COLUMNS = (
 MEMBER_COLUMNS = ("CLIENT", "GROUP", "TOPIC", "HOST", "PID", "PARTITIONS", "RESERVED", "DONE/s")
 LEFT = {"TOPIC", "NAME", "KIND", "STATE", "CLIENT", "GROUP", "HOST", "PARTITIONS"}
 LONG = {"TOPIC", "NAME", "CLIENT", "GROUP", "HOST", "PARTITIONS"}
+SHORTEST = 6
+"""Columns that a name gets at the least."""
 STYLES = {"no members": "yellow", "rebalancing": "cyan", "stuck": "bold red", "gone": "dim", "garbage": "red"}
 
 
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], available: int) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    cells = [[safe(cell) for cell in row] for row in rows]
+    widths = [max(map(width, column)) for column in zip(columns, *cells, strict=True)]
+    _squeeze(widths, [place for place, column in enumerate(columns) if column in LONG], available - 2 * len(columns))
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
-    for column in columns:
+    for column, fitted in zip(columns, widths, strict=True):
         justify: Literal["left", "right"] = "left" if column in LEFT else "right"
-        table.add_column(
-            column, justify=justify, no_wrap=True, overflow="ellipsis", min_width=4 if column in LONG else None
-        )
-    for row in rows:
-        table.add_row(*(Text(safe(cell), STYLES.get(str(cell), "")) for cell in row))
+        table.add_column(column, justify=justify, no_wrap=True, overflow="ellipsis", min_width=fitted, max_width=fitted)
+    for row in cells:
+        table.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in row))
     return table
+
+
+def _squeeze(widths: list[int], places: Sequence[int], available: int) -> None:
+    """Names are cut, the widest first; numbers never."""
+    while sum(widths) > available and max(widths[place] for place in places) > SHORTEST:
+        widths[max(places, key=lambda place: widths[place])] -= 1
 
 
 def _rate(rate: float | None) -> str:
