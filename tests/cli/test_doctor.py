@@ -44,7 +44,7 @@ def test_nothing_there_yet_is_fine(cli: Cli) -> None:
 
 
 def test_what_was_left_behind_is_found(cli: Cli, bus: zkms.Bus, kazoo: Any) -> None:
-    """Orphans, full queues, garbage registrations, and what was set aside: warnings, each with advice."""
+    """Orphans, full queues, garbage registrations, and dead letters: warnings, each with advice."""
     root = bus.config.root
     bus.subscribe("news", ack="manual", limit=3)
     for _ in range(6):
@@ -57,8 +57,8 @@ def test_what_was_left_behind_is_found(cli: Cli, bus: zkms.Bus, kazoo: Any) -> N
     assert "1 with 1 entry: dead-client for news" in found["orphaned"][0]["finding"]
     assert bus.client_id.split("~")[0] in found["full"][0]["finding"]
     assert "intruder" in found["foreign"][0]["finding"]
-    assert "1 entry" in found["set"][0]["finding"]
-    for check in ("orphaned", "full", "foreign", "set"):
+    assert "1 message given up, or unreadable, from somebody for news" in found["dead"][0]["finding"]
+    for check in ("orphaned", "full", "foreign", "dead"):
         assert found[check][0]["level"] == "warning"
         assert found[check][0]["advice"]
 

@@ -34,6 +34,7 @@ class Intake:
         count: int | None,
         deadline: float | None,
         *,
+        timeout: float | None,
         drain: bool,
         as_json: bool,
         max_attempts: int,
@@ -49,6 +50,7 @@ class Intake:
         self._action = action
         self._count = count
         self._deadline = deadline
+        self._timeout = timeout or 0.0
         self._drain = drain
         self._json = as_json
         self._max_attempts = max_attempts
@@ -56,11 +58,10 @@ class Intake:
 
     def run(self) -> None:
         """Until the end; `Failure` if that came too soon."""
-        began = time.monotonic()
         self._run()
         if self.drained:
             return
-        seconds = f"{time.monotonic() - began:.1f} s"
+        seconds = f"{self._timeout:g} s"
         if self._count is not None and self.got < self._count:
             raise Failure(
                 f"{self.got or 'nothing'} of {plural(self._count, 'message')} received in {seconds}", Exit.NOT_IN_TIME

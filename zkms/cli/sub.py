@@ -82,6 +82,7 @@ def sub(settings: Settings, topic: str, **options: Any) -> None:
             action,
             options["count"],
             deadline,
+            timeout=timeout,
             drain=options["drain"],
             as_json=settings.json,
             max_attempts=options["max_attempts"],
