@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from zkms import frame as frames
+from zkms.delayed import NOBODY
 from zkms.discovery import Discovery
 from zkms.errors import (
     BadVersion,
@@ -179,6 +180,8 @@ class Letters:
     def _lane(self, letter: DeadLetterInfo, deadline: float) -> tuple[int, str]:
         """The epoch of its topic, and the lane to which the letter belongs at that epoch."""
         topic, subscription = letter.place.topic, letter.subscription
+        if subscription == NOBODY:
+            raise NotSubscribed(topic, "nobody subscribed when it was due: publish its data again, or purge the letter")
         stat = self._session.exists(self._tree.topic(topic), deadline=deadline)
         try:
             data, _ = self._session.get(self._tree.registration(topic, subscription), deadline=deadline)
