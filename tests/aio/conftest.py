@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 import zkms.aio
-from zkms.aio.bus import Connecting
+from zkms.aio.connecting import Connecting
 from zkms.testing.server import Server
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ import pytest
 import zkms
 import zkms.aio
 from zkms import Message
-from zkms.aio import bus as bus_module
+from zkms.aio import connecting
 from zkms.aio.stream import Stream
 from zkms.testing.server import Server
 
@@ -268,9 +268,9 @@ def test_without_the_undoing_a_connection_would_stay(connect: Connect, monkeypat
     """Breaking the mechanism on purpose: then the client is seen in ZooKeeper."""
     opened: list[zkms.Bus] = []
     go = threading.Event()
-    make = bus_module._Opener.open
+    make = connecting._Opener.open
 
-    def slowly(self: bus_module._Opener) -> zkms.Bus:
+    def slowly(self: connecting._Opener) -> zkms.Bus:
         bus = make(self)
         opened.append(bus)
         assert go.wait(60)
@@ -278,8 +278,8 @@ def test_without_the_undoing_a_connection_would_stay(connect: Connect, monkeypat
 
     async def main() -> None:
         async with connect() as witness:
-            monkeypatch.setattr(bus_module._Opener, "open", slowly)
-            monkeypatch.setattr(bus_module._Opener, "undo", lambda _self, _job: go.set())
+            monkeypatch.setattr(connecting._Opener, "open", slowly)
+            monkeypatch.setattr(connecting._Opener, "undo", lambda _self, _job: go.set())
             opening = asyncio.create_task(_open(connect))
             await until(lambda: opened)
             assert await cancelled(opening)

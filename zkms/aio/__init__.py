@@ -16,7 +16,8 @@ on the event loop, which is woken once for many of them (`subscription`). Handle
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from zkms.aio.bus import Bus, connect
+from zkms.aio.bus import Bus
+from zkms.aio.connecting import connect
 from zkms.aio.consumer import Consumer
 from zkms.aio.message import Message
 from zkms.aio.publisher import Sent, TopicPublisher
