@@ -77,7 +77,7 @@ def test_a_subscription_can_be_awaited_entered_or_left_alone(connect: Connect) -
 @pytest.mark.parametrize(
     "method",
     [
-        *("publish", "publish_many", "publisher", "request", "subscribe", "create_group"),
+        *("publish", "publish_many", "publisher", "request", "subscribe", "create_group", "transaction"),
         *("topics", "queues", "delayed", "clients", "close"),
     ],
 )

@@ -359,3 +359,37 @@ def test_messages_of_a_group_add_no_threads(connect: Connect) -> None:
             assert threading.active_count() <= before + WORKERS + 1
 
     run(main())
+
+
+# -- transactions ------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_acked_and_what_is_published_is_one(connect: Connect) -> None:
+    """At the end of the block both are stored; of one that raises, nothing is."""
+
+    async def main() -> None:
+        async with connect() as bus, connect() as other:
+            orders, invoices = bus.subscribe("orders", name="billing"), other.subscribe("invoices", name="post")
+            await orders
+            await invoices
+            await bus.publish_many("orders", [1, 2])
+            first, second = await taken(orders, 2)
+            async with bus.transaction() as tx:
+                tx.ack(first)
+                tx.publish("invoices", "of 1")
+            assert [receipt.pending for receipt in tx.receipts] == [("post",)]
+            with pytest.raises(KeyError):
+                await fails(bus, second)
+            assert [message.data for message in await taken(invoices, 1)] == ["of 1"]
+            assert await invoices.get(timeout=0.2) is None
+            await second.ack()
+            with pytest.raises(AlreadyAcked):
+                bus.transaction().ack(first)
+
+    async def fails(bus: zkms.aio.Bus, message: Message) -> None:
+        async with bus.transaction() as tx:
+            tx.ack(message)
+            tx.publish("invoices", "never")
+            raise KeyError
+
+    run(main())

@@ -23,11 +23,23 @@ from zkms.aio.message import Message
 from zkms.aio.publisher import Sent, TopicPublisher
 from zkms.aio.receipt import Receipt
 from zkms.aio.subscription import Subscription
+from zkms.aio.transaction import Transaction
 
 if _TYPE_CHECKING:
     from zkms.aio.cache import Cache
 
-__all__ = ["Bus", "Cache", "Consumer", "Message", "Receipt", "Sent", "Subscription", "TopicPublisher", "connect"]
+__all__ = [
+    "Bus",
+    "Cache",
+    "Consumer",
+    "Message",
+    "Receipt",
+    "Sent",
+    "Subscription",
+    "TopicPublisher",
+    "Transaction",
+    "connect",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -25,6 +25,7 @@ from zkms.aio.receipt import Receipt
 from zkms.aio.stream import Stream
 from zkms.aio.subscription import Subscription
 from zkms.aio.supply import Supply
+from zkms.aio.transaction import Transaction
 from zkms.aio.waiting import Waiting
 from zkms.answers import Answers
 from zkms.bus import Bus as ThreadedBus
@@ -285,6 +286,14 @@ class Bus:
             timeout=timeout,
         )
         return TopicPublisher(self._calls, topic, make, self._bus._allowed(timeout))
+
+    def transaction(self, timeout: float | None = None) -> Transaction:
+        """Ack and publish as one: `async with bus.transaction() as tx: tx.ack(message); tx.publish(...)`.
+
+        As the threaded one: at the end of the block all of it is stored, or nothing.
+        """
+        self._check_open()
+        return Transaction(self._calls, self._bus.transaction(timeout))
 
     async def request(
         self,
