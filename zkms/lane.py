@@ -26,7 +26,7 @@ import msgspec
 from zkms import frame as frames
 from zkms.errors import CannotDecode, ConnectionLost, LostOwnership, ZkmsError
 from zkms.frame import Packed
-from zkms.held import Held
+from zkms.held import LATE, Held
 from zkms.hold import Hold
 from zkms.inbox import Fetched, Inbox, Item, Marker
 from zkms.message import Message
@@ -604,7 +604,7 @@ class Lane:
                 self._hands.append((prolonged, message))
                 continue
             found = True
-            self._fail(entry, message, f"not done within {self._policy.ttr:g} s", None)
+            self._fail(entry, message, f"{LATE} {self._policy.ttr:g} s", None)
         return found
 
     def until(self, stored: Future[None] | None, message: Message) -> None:

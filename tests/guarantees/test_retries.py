@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+
+import pytest
+from faults.conftest import Connect
 
 import zkms
-from faults.conftest import Connect
 
 TOPIC = "jobs"
 
@@ -83,3 +86,38 @@ def test_acks_and_failures_in_any_order_end_with_everything_done_once(connect: C
     assert hands == []
     assert subscription.get(timeout=0) is None
     assert [queue.entries for queue in bus.queues()] == [0, 0]
+
+
+def test_a_handler_that_gives_a_message_back_and_returns_has_not_acked_it(
+    connect: Connect, eventually: Callable[..., None]
+) -> None:
+    """It comes again, as often as it is given back; and nobody is told of an error."""
+    seen: list[int] = []
+    errors: list[Exception] = []
+
+    def handle(message: zkms.Message) -> None:
+        seen.append(message.attempts)
+        if message.attempts < 3:
+            message.nak(0.0)
+
+    connect().subscribe(
+        TOPIC, handle, group="workers", partitions=1, on_error=lambda error, _message: errors.append(error)
+    )
+    bus = connect()
+    bus.publish(TOPIC, "work", key="same")
+    eventually(lambda: sum(queue.entries for queue in bus.queues()) == 0)
+    assert seen == [1, 2, 3]
+    assert errors == []
+
+
+def test_a_message_that_was_given_back_cannot_be_acked(connect: Connect) -> None:
+    """It is to come again: an ack would take it from whoever gets it."""
+    subscription = connect().subscribe(TOPIC, group="workers", partitions=1)
+    connect().publish_many(TOPIC, range(2), key=lambda _number: "same")
+    first, second = next_of(subscription), next_of(subscription)
+    first.nak(60.0)
+    with pytest.raises(zkms.LostOwnership, match="given back"):
+        first.ack()
+    with pytest.raises(zkms.LostOwnership, match="given back"):
+        subscription.ack([second, first])
+    second.ack()
