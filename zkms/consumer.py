@@ -34,7 +34,7 @@ from zkms.errors import (
     TransactionFailed,
     ZkmsError,
 )
-from zkms.held import Held
+from zkms.held import RETURNED, Held
 from zkms.hold import Claim, Hold
 from zkms.inbox import Fetched, Gap, Inbox
 from zkms.lane import CAREFUL, Lane, Policy
@@ -457,7 +457,7 @@ class Consumer:
         try:
             lane.done(message)
         except ZkmsError as error:
-            if isinstance(error, LostOwnership):
+            if isinstance(error, LostOwnership) and error.reason != RETURNED:
                 self._report(error, message)
             # Acked, or given back, by the user's own hand: that counts.
 

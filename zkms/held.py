@@ -18,6 +18,10 @@ from zkms.tree import Part, Try
 if TYPE_CHECKING:
     from zkms.lane import Lane
 
+LATE = "not done within"
+RETURNED = "it was given back by nak()"
+OVERDUE = "its time to run was over, and it is given out again"
+
 
 class Held:
     """Guarded by its lane's lock."""
@@ -166,12 +170,14 @@ class Held:
         if self.lane.lost is not None:
             raise LostOwnership(message.id, self.lane.lost)
         if self.latest.get(index, message) is not message:
-            raise LostOwnership(message.id, "its time to run was over, and it was given out again")
+            raise LostOwnership(message.id, OVERDUE)
+        if self.tries and not self.is_out(message):
+            raise LostOwnership(message.id, OVERDUE if self.tries[index].error.startswith(LATE) else RETURNED)
 
     def check_all(self, messages: list[Message]) -> None:
         """The same for many messages of this entry, none of them twice."""
         seen = self.done
-        careful = bool(self.latest) or self.lane.lost is not None
+        careful = bool(self.latest or self.tries) or self.lane.lost is not None
         for message in messages:
             bit = 1 << message.index
             if seen & bit:

@@ -26,7 +26,7 @@ import msgspec
 from zkms import frame as frames
 from zkms.errors import CannotDecode, ConnectionLost, LostOwnership, ZkmsError
 from zkms.frame import Packed
-from zkms.held import Held
+from zkms.held import LATE, Held
 from zkms.hold import Hold
 from zkms.inbox import Fetched, Inbox, Item, Marker
 from zkms.message import Message
@@ -97,6 +97,13 @@ class _Scope:
         self.due = 0.0
         self.out = False
         """Whether the first one has been given out."""
+
+    def place(self, sequence: int, index: int) -> int | None:
+        """Where a message is; seldom anywhere but first."""
+        for place, waiting in enumerate(self.messages):
+            if waiting[0] == sequence and waiting[1] == index:
+                return place
+        return None
 
 
 class Lane:
@@ -177,7 +184,7 @@ class Lane:
         if DURABLE in self._scopes and self._policy.kind == "durable":
             return None
         while (message := self._take_next()) is not None:
-            if self._scopes or not message.entry.plain:
+            if self._scopes or not message.entry.plain or message.entry.done:
                 if self._passes(message):
                     return self._give(message)
                 continue
@@ -356,7 +363,16 @@ class Lane:
         self._failing = max(0, self._failing - 1)
         while blocked.messages:
             message = blocked.messages[0][2]
-            tried = message.entry.tries.get(message.index)
+            entry: Held = message.entry
+            tried = entry.tries.get(message.index)
+            if entry.done >> message.index & 1:  # acked, by a caller that had several of the scope in hand
+                heapq.heappop(blocked.messages)
+                self._parked -= 1
+                self._failing = max(0, self._failing - 1)
+                continue
+            if entry.is_out(entry.latest.get(message.index, message)) and message.index in entry.latest:
+                blocked.out = True  # in such a caller's hands, still
+                break
             if tried is not None and tried.due:
                 blocked.due, blocked.out = time.monotonic() + max(0.0, tried.due - time.time()), False
                 heapq.heappush(self._timers, (blocked.due, next(self._tickets), scope, None))
@@ -521,7 +537,11 @@ class Lane:
         self._note.happened("nacked", self, entry, index, error)
         scope = self._scope(message)
         blocked = None if scope is None else self._scopes.get(scope)
-        if blocked is not None and blocked.messages and blocked.messages[0][:2] == (entry.sequence, index):
+        place = blocked.place(entry.sequence, index) if blocked is not None else None
+        if blocked is not None and place:  # it waits for others of its scope already
+            blocked.messages[place] = (entry.sequence, index, message)
+            return self.hold.mark(entry, wait=True)
+        if blocked is not None and place == 0:
             heapq.heappop(blocked.messages)  # it is put back as the first below
             self._parked -= 1
         else:
@@ -584,7 +604,7 @@ class Lane:
                 self._hands.append((prolonged, message))
                 continue
             found = True
-            self._fail(entry, message, f"not done within {self._policy.ttr:g} s", None)
+            self._fail(entry, message, f"{LATE} {self._policy.ttr:g} s", None)
         return found
 
     def until(self, stored: Future[None] | None, message: Message) -> None:
