@@ -50,7 +50,7 @@ BODIES = "~due"
 """The producer whose bodies are those of frames that were moved: the cleaner frees them, for this one never lives."""
 READ_AT_ONCE = 256
 READ_BYTES = 4 * 1024 * 1024
-BATCH = 100
+BATCH = 256
 BATCH_OPERATIONS = 1000
 BATCH_BYTES = MAX_TRANSACTION // 2
 ATTEMPTS = 50
