@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import zkms
-from zkms import Bus, DeadLetterInfo
+from zkms import Bus, DeadLetterInfo, letters
 from zkms.consumer import Consumer
-from zkms.operations import Create
+from zkms.operations import Check, Create
 from zkms.routing import partition_of
 from zkms.session import Session
 from zkms.testing import Proxy
@@ -83,9 +83,9 @@ def test_a_requeued_letter_is_delivered_again(bus: Bus) -> None:
 def test_letters_without_a_key_are_spread(bus: Bus) -> None:
     """Large ones too, which do not fit into an entry's name."""
     sub = bus.subscribe("jobs", group="workers", partitions=4)
-    letters = [bury(bus, sub, f"{number}" + "x" * 1000) for number in range(12)]
+    buried = [bury(bus, sub, f"{number}" + "x" * 1000) for number in range(12)]
     sub.close()
-    for letter in letters:
+    for letter in buried:
         bus.requeue(letter)
     [info] = bus.groups()
     assert info.messages == 12
@@ -130,10 +130,14 @@ def test_a_lost_reply_requeues_once(bus: Bus, zookeeper: Server, zookeeper_root:
     assert (bus.groups()[0].messages, bus.dead_letters()) == (1, [])
 
 
+@pytest.mark.parametrize("checked", [True, False], ids=["", "without-the-check"])
 def test_a_group_that_was_made_anew_gets_it_by_its_own_partitions(
-    bus: Bus, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    checked: bool, bus: Bus, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The group is replaced by one with other partitions between the look and the transaction: seen by the epoch."""
+    """The group is replaced by one with other partitions between the look and the transaction: seen by the epoch.
+
+    Without the check of the epoch it would go where its key does not belong.
+    """
     sub = bus.subscribe("jobs", group="workers", partitions=1)
     letter = bury(bus, sub, "data", key="some key")
     sub.close()
@@ -150,11 +154,13 @@ def test_a_group_that_was_made_anew_gets_it_by_its_own_partitions(
         return multi(session, operations, **options)
 
     monkeypatch.setattr(Session, "multi", meddle)
+    if not checked:
+        monkeypatch.setattr(letters, "Check", lambda path, _version: Check(path, -1))
     bus.requeue(letter)
     monkeypatch.undo()
     assert meddled
     filled = [p.partition for p in bus.groups()[0].partitions if p.messages]
-    assert filled == [partition_of("some key", 64)]
+    assert filled == [partition_of("some key", 64) if checked else 0]
 
 
 def test_what_has_expired_is_delivered_when_requeued(bus: Bus, eventually: Eventually) -> None:
