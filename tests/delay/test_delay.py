@@ -372,6 +372,10 @@ def test_asyncio_publishes_for_later_too(zookeeper: Server, zookeeper_root: str)
             assert (len(one.acked), len(many[1].acked)) == (1, 1)
             assert got == ["one", "two", "three"]
             assert await bus.delayed() == []
+            async with bus.transaction() as tx:
+                tx.publish(TOPIC, "four", delay=0.2)
+            await tx.receipts[0].wait(30)
+            assert got[3:] == ["four"]
 
     asyncio.run(main())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from zkms.aio.calls import Calls
@@ -44,6 +45,8 @@ class Transaction:
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
         priority: int = 0,
+        delay: float | None = None,
+        at: float | datetime | None = None,
         ttl: float | None = None,
         id: str | None = None,
         to_self: bool = True,
@@ -57,6 +60,8 @@ class Transaction:
             key=key,
             headers=headers,
             priority=priority,
+            delay=delay,
+            at=at,
             ttl=ttl,
             id=id,
             to_self=to_self,
