@@ -8,6 +8,8 @@ import pty
 import subprocess
 from typing import Any
 
+import pytest
+
 import zkms
 from zkms.cli.exit_codes import Exit
 from zkms.cli.output import escape, print_table, width
@@ -32,17 +34,19 @@ def test_looking_makes_nothing(cli: Cli, kazoo: Any, zookeeper_root: str) -> Non
 
 
 def test_topics_tell_how_many_subscribe(cli: Cli, bus: zkms.Bus) -> None:
-    """One row a topic, aligned; the same as a list of objects."""
+    """One row a topic, aligned; the same as a list of objects. What is not due yet is counted, too."""
     bus.subscribe("news")
     bus.subscribe("a-much-longer-name").unsubscribe()
-    assert cli("topics").stdout.splitlines() == [
-        "TOPIC               SUBSCRIPTIONS",
-        "a-much-longer-name              0",
-        "news                            1",
-    ]
+    bus.session.multi([Create(f"{bus.tree.cleaner}/somebody-stands")])
+    receipt = bus.publish("news", "later", delay=3600)
+    header, empty, news = cli("topics").stdout.splitlines()
+    assert header == "TOPIC               SUBSCRIPTIONS  DELAYED  DUE IN"
+    assert empty.split() == ["a-much-longer-name", "0", "0", "-"]
+    assert news.split()[:3] == ["news", "1", "1"]
+    assert "min" in news
     assert json.loads(cli("topics", "--json").stdout) == [
-        {"topic": "a-much-longer-name", "subscriptions": 0},
-        {"topic": "news", "subscriptions": 1},
+        {"topic": "a-much-longer-name", "subscriptions": 0, "delayed": 0, "next_due": None},
+        {"topic": "news", "subscriptions": 1, "delayed": 1, "next_due": pytest.approx(receipt.due, abs=1)},
     ]
 
 
