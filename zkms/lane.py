@@ -177,6 +177,11 @@ class Lane:
         """The next message that may be given out now."""
         if self.leaving or self.lost is not None:
             return None
+        while self._resumed:  # before what is due: they come before it
+            self._parked -= 1
+            resumed = self._resumed.popleft()
+            if self._passes(resumed):
+                return self._give(resumed)
         if self._timers and (message := self._take_due()) is not None:
             return self._give(message)
         if not self._resumed and (self._failing >= MAX_FAILING or self._parked >= self._parking):
@@ -294,8 +299,10 @@ class Lane:
             return False
         scope = self._scope(message)
         if scope is not None and scope in self._scopes:
-            self._park(scope, message)
-            return False
+            first = self._scopes[scope].messages[0]
+            if first[:2] < (entry.sequence, index):  # it waits for those before it only
+                self._park(scope, message)
+                return False
         if tried is not None and tried.due > time.time():
             self._failing += 1
             self._wait(scope, message, tried.due)

@@ -121,3 +121,20 @@ def test_a_message_that_was_given_back_cannot_be_acked(connect: Connect) -> None
     with pytest.raises(zkms.LostOwnership, match="given back"):
         subscription.ack([second, first])
     second.ack()
+
+
+def test_one_that_never_failed_is_not_overtaken_by_one_that_did(
+    connect: Connect, eventually: Callable[..., None]
+) -> None:
+    """The next owner waits for the first of a key; then comes the second, which is new, before the third."""
+    bus = connect()
+    with connect() as former:
+        subscription = former.subscribe(TOPIC, group="workers", partitions=1, max_attempts=None)
+        bus.publish_many(TOPIC, range(3), key=lambda _number: "same")
+        first, _second, third = (next_of(subscription) for _ in range(3))
+        third.nak(0.0)
+        first.nak(3.0)
+    done: list[int] = []
+    connect().subscribe(TOPIC, lambda message: done.append(message.data), group="workers", max_attempts=None)
+    eventually(lambda: len(done) >= 3)
+    assert done == [0, 1, 2]
