@@ -19,7 +19,7 @@ from zkms.errors import ConnectionLost, InvalidArgument, MessageTooLarge, NoClea
 from zkms.frame import Packed
 from zkms.membership import Members
 from zkms.operations import MAX_TRANSACTION, Check, Create, Operation, transaction_size
-from zkms.outgoing import OWN_BYTES, Outgoing
+from zkms.outgoing import LARGEST_KEPT, OWN_BYTES, Outgoing
 from zkms.session import Session, failed_with
 from zkms.tree import Tree
 
@@ -30,8 +30,6 @@ LONGEST = 10 * 365 * 86_400
 FRAME_BYTES = 8 * 1024
 FRAME_MESSAGES = 256
 """What a frame may hold that waits: it has to fit into a transaction with every queue that it will be for."""
-LARGEST = MAX_TRANSACTION * 3 // 4 - 16 * 1024
-"""Bytes of a frame: as a dead letter, with its data spelled in base 64, it has to fit as well."""
 MAX_BUCKETS = 10_000
 STANDING = 5.0
 """Seconds for which somebody who was seen to stand for election is believed to stand."""
@@ -95,7 +93,7 @@ class Postponed(Outgoing):
             self.delayed = None
             operations.append(Check(tree.delayed, -1))
         operations += self.remember(tree, producer)
-        excess = max(transaction_size(operations, overhead) + OWN_BYTES - MAX_TRANSACTION, self.size - LARGEST)
+        excess = max(transaction_size(operations, overhead) + OWN_BYTES - MAX_TRANSACTION, self.size - LARGEST_KEPT)
         if excess > 0:
             raise MessageTooLarge(self.topic, self.size, max(0, self.size - excess - 1), 1)
         return operations

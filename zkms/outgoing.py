@@ -24,6 +24,8 @@ CARRIED_BYTES = 384
 """Bytes of a frame that its entries' names carry: their readers get it with the event, and need not ask for it."""
 COPIED_BYTES = 8 * 1024
 """Bytes that a frame may cost in copies before it is stored once, for all queues to point to."""
+LARGEST_KEPT = MAX_TRANSACTION * 3 // 4 - 16 * 1024
+"""Bytes of a message that is not live: so many still fit into a transaction as a dead letter, in base 64."""
 OWN_BYTES = 1024
 """What a transaction has besides: the producer's own operation."""
 Epochs = tuple[int, ...]
@@ -106,6 +108,9 @@ class Outgoing:
         if excess > 0:
             size, copied = len(whole), 1 if body else max(1, copies)
             raise MessageTooLarge(self.topic, size, max(0, size - excess // copied - 1), len(self.targets))
+        largest = max(message.size for message in self.packed)
+        if largest > LARGEST_KEPT and not all(target.member.live for target in self.targets):
+            raise MessageTooLarge(self.topic, largest, LARGEST_KEPT, len(self.targets))
         return operations
 
     def remember(self, tree: Tree, producer: str) -> list[Operation]:

@@ -311,3 +311,21 @@ def test_a_durable_queue_may_take_a_gap(bus: Bus, connect: Connect, eventually: 
     message = sub.get(timeout=10)
     assert message is not None
     assert message.data == 8
+
+
+def test_a_message_that_would_not_fit_as_a_dead_letter_is_refused(bus: Bus, connect: Connect) -> None:
+    """Before it is stored: nothing can get stuck later. A live subscription takes larger ones."""
+    live = connect().subscribe("jobs")
+    large = b"x" * 450_000
+    bus.publish("jobs", large)
+    message = live.get(timeout=10)
+    assert message is not None
+    assert message.data == large
+    sub = connect().subscribe("jobs", group="workers", partitions=1, max_attempts=1)
+    with pytest.raises(zkms.MessageTooLarge, match="at most 376,832 bytes"):
+        bus.publish("jobs", large)
+    bus.publish("jobs", b"x" * 370_000)
+    job = sub.get(timeout=10)
+    assert job is not None
+    job.nak()
+    assert dead_letters(bus, "workers", "jobs") == 1
