@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import struct
 import subprocess
@@ -194,22 +195,27 @@ def test_top_is_left_with_ctrl_c(cli: Cli, bus: zkms.Bus) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
     environ = cli.environ | {"TERM": "xterm-256color"}
-    with subprocess.Popen([*COMMAND, "top", "--interval", "0.2"], env=environ, stdout=theirs) as process:
+    process = subprocess.Popen([*COMMAND, "top", "--interval", "0.2"], env=environ, stdout=theirs)
+    try:
         os.close(theirs)
         shown = b""
         while b"workers" not in shown:
-            shown += os.read(ours, 65536)
+            shown += _read(ours)
         process.send_signal(signal.SIGINT)
         while part := _read(ours):
             shown += part
         assert process.wait(timeout=30) == Exit.OK
-    os.close(ours)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
     assert b"\x1b[?1049h" in shown  # a screen of its own
     assert b"\x1b[?1049l" in shown
     assert b"\x1b[?25h" in shown[shown.index(b"\x1b[?1049h") :]  # the cursor is back
 
 
 def _read(descriptor: int) -> bytes:
+    assert select.select([descriptor], [], [], 60)[0], "nothing was shown for a minute"
     try:
         return os.read(descriptor, 65536)
     except OSError:  # the other end is closed

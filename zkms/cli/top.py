@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -18,6 +21,8 @@ from zkms.cli.overview import GroupRow, Overview, TopicRow, Watcher
 from zkms.errors import ConnectionLost
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from rich.console import Console, RenderableType
     from rich.table import Table
 
@@ -75,18 +80,34 @@ def _watch(watcher: Watcher, where: str, interval: float) -> None:
     from rich.live import Live
 
     trouble = ""
-    overview = watcher.look()
-    try:
+    with _until_interrupted() as left:
+        overview = watcher.look()
         with Live(console=console, screen=True, auto_refresh=False) as live:
-            while True:
+            while not left.is_set():
                 live.update(_page(overview, where, console.width, console.height, trouble), refresh=True)
-                time.sleep(interval)
+                if left.wait(interval):
+                    return
                 try:
                     overview, trouble = watcher.look(), ""
                 except ConnectionLost as error:
                     trouble = f"not connected, what is shown is old: {error}"
-    except KeyboardInterrupt:
-        return  # how one leaves it
+
+
+@contextmanager
+def _until_interrupted() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets, which is how one leaves; a second Ctrl-C does not wait for the look under way."""
+    left = threading.Event()
+
+    def leave(_number: int, _frame: FrameType | None) -> None:
+        if left.is_set():
+            raise KeyboardInterrupt
+        left.set()
+
+    before = signal.signal(signal.SIGINT, leave)
+    try:
+        yield left
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # -- the page ----------------------------------------------------------------------------------------------------
