@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -63,7 +64,8 @@ def open_session(
     with tempfile.TemporaryDirectory(prefix="zkms-spark-") as name:
         directory = Path(name)
         log = directory / "java.log"
-        with _environment(JAVA_HOME=str(make_java_home(directory, log)), SPARK_LOCAL_IP=_own_address(master)):
+        java_home, address = str(make_java_home(directory, log)), _own_address(master)
+        with _environment(JAVA_HOME=java_home, SPARK_LOCAL_IP=address, **_own_python(master)):
             spark = _start(master, directory, log, given, _SMALL_JAVA if small else "")
             try:
                 if not _is_local(master):
@@ -158,6 +160,13 @@ def _is_local(master: str) -> bool:
 def _own_address(master: str) -> str | None:
     """Nobody else has to reach a local Spark."""
     return "127.0.0.1" if _is_local(master) and "SPARK_LOCAL_IP" not in os.environ else None
+
+
+def _own_python(master: str) -> dict[str, str | None]:
+    """What runs Spark's Python on this machine: this one, which has our packages, unless somebody has said otherwise."""
+    names = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+    wanted = _is_local(master) and not any(name in os.environ for name in names)
+    return dict.fromkeys(names, sys.executable if wanted else None)
 
 
 def _check(master: str) -> None:

@@ -194,7 +194,7 @@ def test_top_is_left_with_ctrl_c(cli: Cli, bus: zkms.Bus) -> None:
     bus.create_group("jobs", "workers", partitions=2)
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
-    environ = cli.environ | {"TERM": "xterm-256color"}
+    environ = cli.environ | {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "24"}
     process = subprocess.Popen([*COMMAND, "top", "--interval", "0.2"], env=environ, stdout=theirs)
     try:
         os.close(theirs)
