@@ -163,7 +163,7 @@ def _own_address(master: str) -> str | None:
 
 
 def _own_python(master: str) -> dict[str, str | None]:
-    """What runs Spark's Python on this machine: this one, which has our packages, unless somebody has said otherwise."""
+    """What runs Spark's Python on this machine: this one, which has our packages, unless somebody says otherwise."""
     names = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
     wanted = _is_local(master) and not any(name in os.environ for name in names)
     return dict.fromkeys(names, sys.executable if wanted else None)
