@@ -1,8 +1,8 @@
 """`python -m benchmarks.groups`: work queues and durable subscriptions, measured side by side in one run.
 
 Four members of a group with a handler each, against four takers of kazoo's LockingQueue; and a durable subscription
-read by `fetch(500)` and acked batch by batch, against a live one, published by another process. Messages of 100 bytes,
-one embedded ZooKeeper. In every round the contestants take turns; medians are shown.
+read by `fetch(500)` and acked batch by batch, waited for or not, against a live one, published by another process.
+Messages of 100 bytes, one embedded ZooKeeper. In every round the contestants take turns; medians are shown.
 """
 
 from __future__ import annotations
@@ -100,8 +100,13 @@ def live(hosts: str, messages: int) -> float:
 
 
 def durable(hosts: str, messages: int) -> float:
-    """The same for a durable one, whose batches are acked before the next is fetched."""
+    """The same for a durable one, acked as a live one is: nobody waits until that is stored, but for the last batch."""
     return _fetched(hosts, messages, durable=True)
+
+
+def careful(hosts: str, messages: int) -> float:
+    """The same for one whose batches are acked, and that is stored, before the next is fetched."""
+    return _fetched(hosts, messages, durable=True, wait=True)
 
 
 def _publish(hosts: str, root: str, messages: int, ready: Event, go: Event) -> None:
@@ -113,7 +118,7 @@ def _publish(hosts: str, root: str, messages: int, ready: Event, go: Event) -> N
         bus.publish_many("jobs", (PAYLOAD for _ in range(messages)), timeout=PATIENCE)
 
 
-def _fetched(hosts: str, messages: int, *, durable: bool) -> float:
+def _fetched(hosts: str, messages: int, *, durable: bool, wait: bool = False) -> float:
     root = f"/fetched-{next(_roots)}"
     with zkms.connect(hosts, root=root, cleaner=False) as reader:
         kept = reader.subscribe("jobs", name="audit", limit=2 * messages) if durable else None
@@ -130,9 +135,9 @@ def _fetched(hosts: str, messages: int, *, durable: bool) -> float:
             batch = subscription.fetch(BATCH, timeout=PATIENCE)
             if not batch:
                 raise Late(f"{got} of {messages} messages were fetched")
-            if kept is not None:
-                kept.ack(batch)
             got += len(batch)
+            if kept is not None:
+                kept.ack(batch, wait=wait or got >= messages)
         seconds = time.perf_counter() - began
         publishing.join()
         return messages / seconds
@@ -146,7 +151,7 @@ def _until(condition: Callable[[], object]) -> None:
         time.sleep(0.001)
 
 
-CONTESTANTS = {"group": group, "LockingQueue": locking_queue, "live": live, "durable": durable}
+CONTESTANTS = {"group": group, "LockingQueue": locking_queue, "live": live, "durable": durable, "careful": careful}
 
 
 def compare(hosts: str, messages: int, rounds: int) -> dict[str, float]:
@@ -172,6 +177,7 @@ def main(messages: int, rounds: int) -> None:
         click.echo(f"{name:14}{rate:12,.0f} messages/s")
     click.echo(f"group of {MEMBERS} against LockingQueue: {rates['group'] / rates['LockingQueue']:.0f} times as many")
     click.echo(f"durable fetch({BATCH}) against live: {rates['durable'] / rates['live']:.2f} times as many")
+    click.echo(f"the same, each batch's acks waited for: {rates['careful'] / rates['live']:.2f} times as many")
 
 
 if __name__ == "__main__":

@@ -339,10 +339,14 @@ class Consumer:
                 self.finish(message)
         return taken
 
-    def ack(self, messages: Iterable[Message]) -> None:
-        """Ack many messages at once, which takes about as long as one; returns when that is stored."""
+    def ack(self, messages: Iterable[Message], *, wait: bool = True) -> None:
+        """Ack many messages at once, which takes about as long as one; returns when that is stored.
+
+        With `wait=False` it is stored soon, as a handler's acks are: if this process dies before, they come again.
+        """
         for message, stored in self.start_acks(messages):
-            message.entry.lane.until(stored, message)
+            if wait:
+                message.entry.lane.until(stored, message)
 
     def start_acks(self, messages: Iterable[Message]) -> list[tuple[Message, Future[None] | None]]:
         """Ack them, and return at once: what to wait for, with a message that stands for those it came with."""

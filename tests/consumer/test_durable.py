@@ -249,3 +249,14 @@ def test_a_queue_that_somebody_removes_is_made_anew_and_said(
     assert message is not None
     message.ack()
     assert [gap.reason for gap in gaps]
+
+
+@pytest.mark.of_threads
+def test_acks_that_nobody_waits_for_are_stored_all_the_same(bus: Bus, connect: Connect) -> None:
+    """Soon; at the latest when the subscription is closed."""
+    reader = connect()
+    sub = reader.subscribe("users", name="audit")
+    bus.publish_many("users", range(20))
+    sub.ack(sub.fetch(20, timeout=10), wait=False)
+    sub.close()
+    assert [queue.entries for queue in bus.queues()] == [0]
