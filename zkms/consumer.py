@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from zkms.bus import Bus
 
 log = logging.getLogger("zkms.consumer")
-TICK = 0.25
-"""Seconds between two looks at what has been in hand for too long."""
+LONGEST_RUN = 64
+"""Messages of one lane in a row before it is the next one's turn, for a handler."""
 PACE_OVER = 16
 """Messages over which the handler's pace is averaged, about."""
 
@@ -99,6 +99,8 @@ class Consumer:
         self._readers: dict[int, Reader] = {}
         self._names = lanes_of(name, registration)
         self._turn = 0
+        self._run = 0
+        """The lane whose turn it is, and how many messages of it were given out in a row."""
         self._lock = Alarm()
         self._news: deque[Callable[[], object]] = deque()
         """What the user's callbacks are to be told, by whoever takes the next message."""
@@ -215,7 +217,6 @@ class Consumer:
         inbox = Inbox(self._prefetch, lambda: self._drained(number))
         lane = Lane(
             self.topic,
-            self.id,
             number,
             hold,
             inbox,
@@ -519,13 +520,11 @@ class Consumer:
             some = lane.take_some(most)
             if some:
                 self._turn = (self._turn + step) % len(lanes)
-                self._fair += 1
-                if self._fair >= 64 or not self._handler:
-                    self._turn, self._fair = self._turn + 1, 0
+                self._run += 1
+                if self._run >= LONGEST_RUN or not self._handler:
+                    self._turn, self._run = self._turn + 1, 0
                 return some
         return []
-
-    _fair = 0
 
     def _until_due(self, left: float | None) -> float | None:
         if self._room() < 1:

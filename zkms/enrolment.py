@@ -109,7 +109,7 @@ class Enrolment:
                 return SetData(queue, state, stat.version)  # its registration was removed by hand: what waits is kept
             delete_queue(self._session, queue)
         except NodeMissing:
-            pass
+            pass  # as it should be
         except msgspec.MsgspecError:
             return SetData(queue, state)
         return Create(queue, state)

@@ -112,7 +112,6 @@ class Lane:
     def __init__(
         self,
         topic: str,
-        subscription: str,
         partition: int,
         hold: Hold,
         inbox: Inbox,
@@ -140,7 +139,6 @@ class Lane:
         """Whether it is to be given back as soon as nothing is in hand."""
         self.crowded = False
         """Whether nothing was given out because too much is in hand."""
-        self._subscription = subscription
         self._unpacker = unpacker
         self._policy = policy
         self._lock = lock

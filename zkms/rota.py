@@ -96,7 +96,6 @@ class Rota:
         self._stuck = False
         self._slow: dict[str, int] = {}
         self._timed = 0.0
-        self._paused = 0.0
         self._unverified = False
         self._looked = 0.0
         self._shown = MemberState()
