@@ -48,7 +48,7 @@ def server(nodes: int, port: int, data: Path | None, log: Path | None) -> None:
         signal.signal(number, on_signal)
     click.echo("Starting ZooKeeper...", err=True)
     try:
-        with EmbeddedZooKeeper(nodes, port=port, data=data, log=log) as zookeeper:
+        with EmbeddedZooKeeper(nodes, port=port, data=data, log=log, short_lived=False) as zookeeper:
             click.echo(f"ZooKeeper listens on {zookeeper.hosts}")
             click.echo(f"Data: {zookeeper.data} ({'kept' if data else 'temporary, removed at the end'})")
             click.echo("Use it from another terminal (Ctrl-C here stops it):")
