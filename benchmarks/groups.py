@@ -171,7 +171,7 @@ def compare(hosts: str, messages: int, rounds: int) -> dict[str, float]:
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
 def main(messages: int, rounds: int) -> None:
     """Measure, and print medians and ratios."""
-    with EmbeddedZooKeeper(short_lived=False) as server:
+    with EmbeddedZooKeeper() as server:
         rates = compare(server.hosts, messages, rounds)
     for name, rate in rates.items():
         click.echo(f"{name:14}{rate:12,.0f} messages/s")

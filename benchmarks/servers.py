@@ -139,5 +139,5 @@ def rabbitmq(folder: Path) -> Iterator[str]:
 @contextmanager
 def zookeeper(folder: Path) -> Iterator[str]:
     """The embedded one, as `zkms bench` starts it."""
-    with EmbeddedZooKeeper(heap="2g", data=folder / "zookeeper", short_lived=False) as server:
+    with EmbeddedZooKeeper(heap="2g", data=folder / "zookeeper") as server:
         yield server.hosts

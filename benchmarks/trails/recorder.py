@@ -22,7 +22,7 @@ def recorder(messages: int, rounds: int, say: Say) -> results.Recorder:
     """
     part = Part()
     result = results.Recorder(part.conditions(), SUBSCRIBERS, messages, [], [], [], [])
-    with tempfile.TemporaryDirectory(prefix="zkms-recorder-") as name, EmbeddedZooKeeper(short_lived=False) as server:
+    with tempfile.TemporaryDirectory(prefix="zkms-recorder-") as name, EmbeddedZooKeeper() as server:
         folder = Path(name)
         trail = folder / "trail"
         places = {False: Place(server.hosts, "/plain"), True: Place(server.hosts, "/recorded", trail=str(trail))}

@@ -58,7 +58,7 @@ def open_site(hosts: str | None, root: str) -> Iterator[Site]:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="zkms-bench-")))
         root = f"{root}-bench-{secrets.token_hex(4)}"
         if hosts is None:
-            server = stack.enter_context(EmbeddedZooKeeper(heap=HEAP, short_lived=False))
+            server = stack.enter_context(EmbeddedZooKeeper(heap=HEAP))
             yield Site(server.hosts, root, folder, [pid for pid in server.pids if pid is not None])
             return
         session = Session(_config(hosts, root))

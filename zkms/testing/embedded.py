@@ -39,8 +39,8 @@ _JVM_ARGS = (
     "-Djava.awt.headless=true",
     "-Dlog4j2.level=WARN",
 )
-# And no optimising compiler: half the time to start. It takes more CPU than all else in a server's first minute, but a
-# server that works hard for longer is twice as fast with it.
+# And no optimising compiler: half the time to start. In a server's first minutes it takes more CPU than it saves; after
+# them it pays.
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
 
 
