@@ -92,6 +92,9 @@ class Connection:
         deliver: Callable[[bytes], None],
         broke: Callable[[], None],
     ) -> None:
+        running = ensemble.world.current
+        self.process = None if running is None else running.process
+        """Whose it is."""
         self._ensemble = ensemble
         self._world = ensemble.world
         self.replica = replica
@@ -239,7 +242,6 @@ class Ensemble:
         self.sessions: dict[int, Session] = {}
         self.up = True
         self.slow = False
-        self.healed = False
 
     def latency(self) -> float:
         """Seconds that something is on its way."""

@@ -1,0 +1,91 @@
+"""One schedule: a world from a seed, a workload in it, its faults, and what came of it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from simulation import clockwork, primitives
+from simulation.ensemble import Ensemble
+from simulation.faults import Fault, Strike, plan
+from simulation.workloads.base import Workload
+from simulation.workloads.coherent import Coherent
+from simulation.workloads.delayed import Delayed
+from simulation.workloads.durable import Durable
+from simulation.workloads.group import Group
+from simulation.workloads.live import Live
+from zkms_cleaner.cleaner import Cleaner
+
+WORKLOADS: dict[str, type[Workload]] = {each.name: each for each in (Live, Durable, Group, Delayed, Coherent)}
+TROUBLE = 14.0
+"""Seconds of the simulated time in which faults strike."""
+PATIENCE = 120.0
+"""Seconds after the last of them within which all must be well."""
+
+Cleaner.__init__.__kwdefaults__.update(interval=5.0, grace=5.0)  # type: ignore[attr-defined]  # to see it purge
+
+
+@dataclass
+class Outcome:
+    """What came of a schedule."""
+
+    seed: int
+    workload: str
+    faults: list[Fault]
+    problems: list[str] = field(default_factory=list)
+    steps: int = 0
+    seconds: float = 0.0
+    stored: int = 0
+    transactions: int = 0
+
+
+def run(workload: str, seed: int, *, faults: Sequence[Fault] | None = None, messages: int | None = None) -> Outcome:
+    """Run a schedule; the same arguments lead to the same outcome, to the last step."""
+    world = clockwork.World(seed)
+    clockwork.enter(world)
+    ensemble = world.ensemble = Ensemble(world)
+    work = WORKLOADS[workload](world)
+    if messages is not None:
+        work.messages = messages
+    work.start()
+    planned = plan(seed, len(work.processes), TROUBLE, without=work.without) if faults is None else list(faults)
+    strike = Strike(ensemble, work.processes)
+    outcome = Outcome(seed, workload, planned)
+    for fault in planned:
+        world.call_at(clockwork.START + fault.at, strike.carry_out, fault)
+    try:
+        world.run(lambda: False, clockwork.START + TROUBLE)
+        strike.heal()
+        work.healed = True
+        if not world.run(work.finished, world.now + PATIENCE):
+            work.problem(f"not done {PATIENCE:g} s after the last fault")
+        work.check()
+    except clockwork.Stuck as stuck:
+        work.problem(f"it spins: {stuck}")
+    outcome.problems = work.problems + [f"{task.process.name}/{task.name} died of {error!r}" for task, error in world.failures]
+    outcome.steps, outcome.seconds = world.steps, world.now - clockwork.START
+    outcome.stored, outcome.transactions = len(work.stored()), len(ensemble.leader.log)
+    world.end()
+    primitives.forget()
+    return outcome
+
+
+def shrink(outcome: Outcome, tries: int = 60) -> Outcome:
+    """The same failure with as few faults, and as few messages, as it takes."""
+    best = outcome
+    place = 0
+    while place < len(best.faults) and tries > 0:
+        fewer = [fault for i, fault in enumerate(best.faults) if i != place]
+        found = run(best.workload, best.seed, faults=fewer)
+        tries -= 1
+        if found.problems:
+            best = found
+        else:
+            place += 1
+    return best
+
+
+def collect() -> None:
+    """Free what worlds have left behind: their references go round in circles."""
+    gc.collect()

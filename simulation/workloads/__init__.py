@@ -1,0 +1,1 @@
+"""What is done in a schedule, and what must be true of it afterwards: one file for each kind of subscription."""
