@@ -3,75 +3,122 @@
 from __future__ import annotations
 
 import logging
-import os
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 
 import click
+import msgspec
 
+from simulation.mechanisms import MECHANISMS
 from simulation.run import WORKLOADS, Outcome, collect, run, shrink
 
 COLLECT = 25
-"""Schedules after which memory is looked after."""
+"""Seeds after which memory is looked after, and progress is told."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--seeds", type=click.IntRange(1), default=200, show_default=True, help="How many schedules of each workload.")
+@click.option("--seeds", type=click.IntRange(1), default=200, show_default=True, help="Schedules of each workload.")
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first seed.")
 @click.option("--seed", type=click.IntRange(0), help="Only this one: a replay.")
 @click.option("--workload", "workloads", type=click.Choice(list(WORKLOADS)), multiple=True, help="Only these.")
-@click.option("--faults", help="Only these of the seed's faults, by place: 0,2. 'none' for none.")
-@click.option("--stride", type=click.IntRange(1), default=1, hidden=True)
+@click.option("--faults", metavar="PLACES", help="Only these of the seed's faults: 0,2 or 'none'.")
+@click.option("--without", "mechanism", type=click.Choice(list(MECHANISMS)), help="Take this away, and see it missed.")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that share the seeds.")
+@click.option("--counts", is_flag=True, hidden=True, help="End with the counts as JSON.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the library's log.")
 def main(
-    seeds: int, first: int, seed: int | None, workloads: tuple[str, ...], faults: str | None, stride: int, verbose: bool
+    seeds: int,
+    first: int,
+    seed: int | None,
+    workloads: tuple[str, ...],
+    faults: str | None,
+    mechanism: str | None,
+    jobs: int,
+    counts: bool,
+    verbose: bool,
 ) -> None:
     """Run zkms' real code in simulated worlds, each a schedule that its seed decides, and check what it promises.
 
-    Ends with 1 if a promise was broken; what it prints then replays that schedule exactly.
+    Ends with 1 if a promise was broken; what it prints then replays that schedule exactly. With --without it ends at
+    the first one that is, and with 1 if none is.
     """
     logging.basicConfig(level=logging.DEBUG if verbose else logging.CRITICAL, format="%(name)s: %(message)s")
-    names = workloads or tuple(WORKLOADS)
-    numbers = [seed] if seed is not None else list(range(first, first + seeds, stride))
-    began, counted, broken = time.perf_counter(), Counter[str](), 0
+    names = workloads or ((MECHANISMS[mechanism].workload,) if mechanism else tuple(WORKLOADS))
+    numbers = range(seed, seed + 1) if seed is not None else range(first, first + seeds)
+    began = time.perf_counter()
+    if jobs > 1:
+        counted = _share(numbers, names, jobs)
+    else:
+        counted = _run(numbers, names, faults, mechanism)
+    if counts:
+        click.echo(msgspec.json.encode(counted).decode())
+        return
+    seconds = time.perf_counter() - began
+    click.echo(
+        f"{counted['schedules']:,} schedules ({', '.join(names)}), {counted['faults']:,} faults, "
+        f"{counted['stored']:,} messages, {counted['transactions']:,} transactions, {counted['steps']:,} steps "
+        f"in {seconds:.1f} s: {counted['broken']} broken"
+    )
+    if bool(counted["broken"]) != (mechanism is not None):
+        raise SystemExit(1)
+
+
+def _run(numbers: Iterable[int], names: Iterable[str], faults: str | None, mechanism: str | None) -> Counter[str]:
+    counted = Counter[str](broken=0)
     for done, number in enumerate(numbers, 1):
         for name in names:
-            outcome = run(name, number) if faults is None else _replay(name, number, faults)
+            outcome = run(name, number, mechanism=mechanism)
+            whole = outcome.faults
+            if faults is not None:
+                kept = [] if faults == "none" else [whole[int(place)] for place in faults.split(",")]
+                outcome = run(name, number, faults=kept, mechanism=mechanism)
             counted["schedules"] += 1
             counted["steps"] += outcome.steps
             counted["faults"] += len(outcome.faults)
             counted["stored"] += outcome.stored
             counted["transactions"] += outcome.transactions
             if outcome.problems:
-                broken += 1
-                _show(outcome if faults is not None else shrink(outcome), len(outcome.faults))
+                counted["broken"] += 1
+                _show(shrink(outcome, mechanism) if faults is None else outcome, whole, mechanism)
+                if mechanism is not None:
+                    return counted
         if not done % COLLECT:
             collect()
             if sys.stderr.isatty():
-                click.echo(f"\r{done:,} of {len(numbers):,} seeds, {broken} broken", nl=False, err=True)
-    seconds = time.perf_counter() - began
-    click.echo(
-        f"{counted['schedules']:,} schedules ({', '.join(names)}), {counted['faults']:,} faults, {counted['stored']:,} messages, "
-        f"{counted['transactions']:,} transactions, {counted['steps']:,} steps in {seconds:.1f} s: {broken} broken"
-    )
-    if broken:
-        raise SystemExit(1)
+                click.echo(f"\r{done:,} seeds, {counted['broken']} broken ", nl=False, err=True)
+    return counted
 
 
-def _replay(name: str, seed: int, faults: str) -> Outcome:
-    whole = run(name, seed, faults=None)
-    places = [] if faults == "none" else [int(place) for place in faults.split(",")]
-    return run(name, seed, faults=[whole.faults[place] for place in places])
+def _share(numbers: range, names: Iterable[str], jobs: int) -> Counter[str]:
+    """Let several processes do it, each with a part of the seeds."""
+    part = -(-len(numbers) // jobs)
+    command = [sys.executable, "-m", "simulation", "--counts", *(f"--workload={name}" for name in names)]
+    started = [
+        subprocess.Popen([*command, f"--first={some[0]}", f"--seeds={len(some)}"], stdout=subprocess.PIPE, text=True)
+        for some in (numbers[place : place + part] for place in range(0, len(numbers), part))
+    ]
+    total = Counter[str](broken=0)
+    for process in started:
+        lines = process.communicate()[0].splitlines()
+        if process.returncode:
+            raise click.ClickException(f"a process ended with {process.returncode}")
+        for line in lines[:-1]:
+            click.echo(line)
+        total.update(msgspec.json.decode(lines[-1], type=dict[str, int]))
+    return total
 
 
-def _show(outcome: Outcome, of: int) -> None:
-    whole = run(outcome.workload, outcome.seed)
-    places = ",".join(str(whole.faults.index(fault)) for fault in outcome.faults) or "none"
-    click.echo(f"\nBROKEN: {outcome.workload}, seed {outcome.seed}, {len(outcome.faults)} of {of} faults needed")
+def _show(outcome: Outcome, whole: list[object], mechanism: str | None) -> None:
+    places = ",".join(str(whole.index(fault)) for fault in outcome.faults) or "none"
+    gone = f" --without {mechanism}" if mechanism else ""
+    click.echo(f"BROKEN: {outcome.workload}, seed {outcome.seed}, {len(outcome.faults)} of {len(whole)} faults needed")
     for fault in outcome.faults:
         click.echo(f"  {fault}")
     for problem in outcome.problems[:5]:
         click.echo(f"  -> {problem}")
-    click.echo(f"  replay: python -m simulation --workload {outcome.workload} --seed {outcome.seed} --faults {places}")
+    click.echo(
+        f"  replay: python -m simulation --workload {outcome.workload} --seed {outcome.seed} --faults {places}{gone}"
+    )

@@ -8,7 +8,7 @@ the writes before it. Events come before the answers that show what they tell of
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from simulation import wire
@@ -21,6 +21,7 @@ from simulation.store import (
     Tree,
     parent_of,
 )
+from zkms.operations import Operation
 from zkms.requests import CHILD, CREATED, DELETED
 
 LAG = 0.02
@@ -105,6 +106,8 @@ class Connection:
         self._hears = True
         """Whether what is on its way to the server still arrives."""
         self.black_hole = False
+        self.armed: str | None = None
+        """"before" or "after": break at the next transaction, before it is carried out or after."""
         self._row: deque[_Due] = deque()
         self._watches = Watches()
         self._there = self._back = 0.0
@@ -128,8 +131,14 @@ class Connection:
         offset = 0
         while offset < len(raw):
             length, xid, code = wire.header(raw, offset)
+            if code == wire.MULTI and self.armed == "before":
+                self.cut(arrives=False)
+                return
             self._handle(xid, code, raw[offset + 12 : offset + 4 + length])
             offset += 4 + length
+            if code == wire.MULTI and self.armed == "after":
+                self.cut(arrives=True)
+                return
         self.answer()
 
     def _send_back(self, frame: bytes) -> None:
@@ -167,11 +176,9 @@ class Connection:
     def _write(self, raw: bytes) -> bytes:
         operations = wire.read_operations(raw)
         try:
-            values, committed = self._ensemble.write(operations, self.session.number)
+            values, self._last = self._ensemble.write(operations, self.session.number)
         except Refused as refusal:
             return wire.refused(operations, refusal.index, refusal.code)
-        if committed is not None:
-            self._last = committed.zxid
         return wire.results(operations, values)
 
     def answer(self) -> None:
@@ -242,6 +249,8 @@ class Ensemble:
         self.sessions: dict[int, Session] = {}
         self.up = True
         self.slow = False
+        self.edit: Callable[[Ensemble, Sequence[Operation]], list[Operation]] | None = None
+        """What is done with a transaction before it is decided: see mechanisms.py."""
 
     def latency(self) -> float:
         """Seconds that something is on its way."""
@@ -253,11 +262,14 @@ class Ensemble:
         """All that are open."""
         return [connection for replica in self.replicas for connection in replica.connections]
 
-    def write(self, operations: list[wire.Operation], session: int) -> tuple[list[wire.Result], Transaction | None]:
-        """Decide a transaction; the replicas hear of it soon."""
-        values, committed = self.leader.transact(operations, session, self._milliseconds())
+    def write(self, operations: list[Operation], session: int) -> tuple[list[wire.Result], int]:
+        """Decide a transaction, and tell its number; the replicas hear of it soon."""
+        kept = operations if self.edit is None else self.edit(self, operations)
+        values = self.leader.transact(kept, session, self._milliseconds())
         self._spread()
-        return values, committed
+        if kept is not operations:
+            values = _as_asked(operations, kept, values)
+        return values, self.leader.zxid
 
     def _spread(self) -> None:
         upto = len(self.leader.log)
@@ -337,3 +349,12 @@ class Ensemble:
         self.up = True
         for session in self.sessions.values():
             session.heard = self.world.now
+
+
+def _as_asked(
+    operations: Sequence[Operation], kept: Sequence[Operation], values: Sequence[wire.Result]
+) -> list[wire.Result]:
+    """A result for each operation, also for those that were left out."""
+    results = iter(values)
+    paths = [(type(each), each.path) for each in kept]
+    return [next(results) if (type(each), each.path) in paths else True for each in operations]

@@ -9,7 +9,19 @@ from simulation.clockwork import Process
 from simulation.ensemble import Connection, Ensemble
 
 MOST = 6
-KINDS = ("cut", "cut after commit", "black hole", "expire", "stop", "stop for long", "kill", "down", "slow", "clock")
+KINDS = (
+    "cut",
+    "cut before commit",
+    "cut after commit",
+    "black hole",
+    "expire",
+    "stop",
+    "stop for long",
+    "kill",
+    "down",
+    "slow",
+    "clock",
+)
 
 
 @dataclass(frozen=True)
@@ -25,15 +37,20 @@ class Fault:
         return f"{self.at:.3f} s: {self.kind} (process {self.target}, {self.seconds:.2f} s)"
 
 
-def plan(seed: int, processes: int, seconds: float, *, without: tuple[str, ...] = ()) -> list[Fault]:
-    """The faults of a schedule, in the first `seconds` of it."""
+def plan(
+    seed: int, processes: int, seconds: float, *, without: tuple[str, ...] = (), every: float = 0.0
+) -> list[Fault]:
+    """The faults of a schedule, in the first `seconds` of it; most of them close to a multiple of `every`."""
     chance = random.Random(f"faults {seed}")
     kinds = [kind for kind in KINDS if kind not in without]
     faults = []
     for _ in range(chance.randint(0, MOST)):
         kind = chance.choice(kinds)
         lasts = chance.uniform(5.0, 9.0) if kind == "stop for long" else chance.uniform(0.01, 3.0)
-        faults.append(Fault(chance.uniform(0.0, seconds), kind, chance.randrange(processes), lasts))
+        at = chance.uniform(0.0, seconds)
+        if every and chance.random() < 0.7:
+            at = max(0.0, round(at / every) * every + chance.uniform(-0.05, 0.1))
+        faults.append(Fault(at, kind, chance.randrange(processes), lasts))
     return sorted(faults, key=lambda fault: fault.at)
 
 
@@ -51,9 +68,12 @@ class Strike:
         """Let it happen now."""
         process = self._processes[fault.target]
         kind = fault.kind
-        if kind in ("cut", "cut after commit"):
+        if kind == "cut":
             for connection in self._connections(process):
-                connection.cut(arrives=kind == "cut after commit")
+                connection.cut(arrives=self._world.random.random() < 0.5)
+        elif kind in ("cut before commit", "cut after commit"):
+            for connection in self._connections(process):
+                connection.armed = kind.split()[1]
         elif kind == "black hole":
             for connection in self._connections(process):
                 connection.black_hole = True

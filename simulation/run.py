@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from simulation import clockwork, primitives
 from simulation.ensemble import Ensemble
 from simulation.faults import Fault, Strike, plan
+from simulation.mechanisms import without
 from simulation.workloads.base import Workload
 from simulation.workloads.coherent import Coherent
 from simulation.workloads.delayed import Delayed
@@ -23,7 +24,8 @@ TROUBLE = 14.0
 PATIENCE = 120.0
 """Seconds after the last of them within which all must be well."""
 
-Cleaner.__init__.__kwdefaults__.update(interval=5.0, grace=5.0)  # type: ignore[attr-defined]  # to see it purge
+_settings = Cleaner.__init__.__kwdefaults__ or {}
+_settings.update(interval=5.0, grace=5.0)  # or no schedule would see it purge
 
 
 @dataclass
@@ -40,16 +42,19 @@ class Outcome:
     transactions: int = 0
 
 
-def run(workload: str, seed: int, *, faults: Sequence[Fault] | None = None, messages: int | None = None) -> Outcome:
-    """Run a schedule; the same arguments lead to the same outcome, to the last step."""
+def run(workload: str, seed: int, *, faults: Sequence[Fault] | None = None, mechanism: str | None = None) -> Outcome:
+    """Run a schedule, perhaps without a mechanism; the same arguments lead to the same outcome, to the last step."""
     world = clockwork.World(seed)
     clockwork.enter(world)
     ensemble = world.ensemble = Ensemble(world)
+    put_back = without(mechanism, ensemble) if mechanism else lambda: None
     work = WORKLOADS[workload](world)
-    if messages is not None:
-        work.messages = messages
     work.start()
-    planned = plan(seed, len(work.processes), TROUBLE, without=work.without) if faults is None else list(faults)
+    planned = (
+        plan(seed, len(work.processes), TROUBLE, without=work.without, every=work.every)
+        if faults is None
+        else list(faults)
+    )
     strike = Strike(ensemble, work.processes)
     outcome = Outcome(seed, workload, planned)
     for fault in planned:
@@ -63,21 +68,24 @@ def run(workload: str, seed: int, *, faults: Sequence[Fault] | None = None, mess
         work.check()
     except clockwork.Stuck as stuck:
         work.problem(f"it spins: {stuck}")
-    outcome.problems = work.problems + [f"{task.process.name}/{task.name} died of {error!r}" for task, error in world.failures]
+    outcome.problems = work.problems + [
+        f"{task.process.name}/{task.name} died of {error!r}" for task, error in world.failures
+    ]
     outcome.steps, outcome.seconds = world.steps, world.now - clockwork.START
     outcome.stored, outcome.transactions = len(work.stored()), len(ensemble.leader.log)
     world.end()
+    put_back()
     primitives.forget()
     return outcome
 
 
-def shrink(outcome: Outcome, tries: int = 60) -> Outcome:
-    """The same failure with as few faults, and as few messages, as it takes."""
+def shrink(outcome: Outcome, mechanism: str | None = None, tries: int = 60) -> Outcome:
+    """A failure of the same seed with as few faults as it takes."""
     best = outcome
     place = 0
     while place < len(best.faults) and tries > 0:
         fewer = [fault for i, fault in enumerate(best.faults) if i != place]
-        found = run(best.workload, best.seed, faults=fewer)
+        found = run(best.workload, best.seed, faults=fewer, mechanism=mechanism)
         tries -= 1
         if found.problems:
             best = found

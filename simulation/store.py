@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from zkms.operations import Check, Create, Delete, Operation, SetData
 from zkms.requests import CHANGED, CREATED, DELETED, Stat
 
-OK, ROLLED_BACK, INCONSISTENT = 0, 0, -2
 NO_NODE, BAD_VERSION, NO_CHILDREN_FOR_EPHEMERALS, NODE_EXISTS, NOT_EMPTY = -101, -103, -108, -110, -111
-SESSION_EXPIRED = -112
 
 
 @dataclass
@@ -123,10 +121,8 @@ class Leader:
         self.log: list[Transaction] = []
         self.zxid = 0
 
-    def transact(
-        self, operations: Sequence[Operation], session: int, now: int
-    ) -> tuple[list[str | Stat | bool], Transaction | None]:
-        """All or none: a result for each operation, and what was committed; `Refused` if it cannot be."""
+    def transact(self, operations: Sequence[Operation], session: int, now: int) -> list[str | Stat | bool]:
+        """All or none: a result for each operation; `Refused` if it cannot be. What was committed is in the log."""
         zxid = self.zxid + 1
         undo: list[tuple[Change, Znode | None]] = []
         changes: list[Change] = []
@@ -145,9 +141,8 @@ class Leader:
                     result = self.tree.znodes[change.path].stat()
             results.append(result)
         self.zxid = self.tree.zxid = zxid  # ZooKeeper numbers also those that change nothing
-        committed = Transaction(zxid, now, tuple(changes))
-        self.log.append(committed)
-        return results, committed
+        self.log.append(Transaction(zxid, now, tuple(changes)))
+        return results
 
     def expire(self, session: int, now: int) -> None:
         """Remove what a session held."""

@@ -31,7 +31,8 @@ class Workload:
     without: tuple[str, ...] = ()
     """Faults that have nothing to do with what it shows."""
     messages = 6
-    publishers = 2
+    every = 0.0
+    """Seconds between moments at which much happens, so that faults strike there."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -92,7 +93,7 @@ class Workload:
         def main(_life: int) -> None:
             bus = self.connect(name)
             for number in range(self.messages):
-                primitives.sleep(self.world.random.random() * 2.0)
+                primitives.sleep(self.world.random.random() ** 4 * 6.0)  # in bursts
                 self.publish(bus, name, number, sent)
             ended()
 

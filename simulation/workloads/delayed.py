@@ -13,11 +13,13 @@ class Delayed(Durable):
 
     name = "delayed"
     readers = 1
+    every = 2.0
 
     def publish(self, bus: zkms.Bus, name: str, number: int, sent: list[Sent]) -> None:
-        """With a delay between nothing and six seconds."""
-        delay = self.world.random.random() * 6.0
-        entry = Sent(number, self.world.now, due=self.world.now + delay)
+        """With a delay of a few seconds; many are due at the same moment."""
+        moment = int(self.world.now / self.every + 1 + self.world.random.random() * 3) * self.every
+        delay = moment - self.world.now
+        entry = Sent(number, self.world.now, due=moment)
         sent.append(entry)
         try:
             bus.publish(TOPIC, {"by": name, "number": number, "due": entry.due}, delay=delay)

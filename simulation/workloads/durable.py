@@ -80,7 +80,12 @@ class Durable(Workload):
 
     def _left(self) -> list[str]:
         znodes = self.world.ensemble.leader.tree.znodes
-        return [name for path, znode in znodes.items() if path.startswith("/zkms/messages/") and path.count("/") == 4 for name in znode.children]
+        return [
+            name
+            for path, znode in znodes.items()
+            if path.startswith("/zkms/messages/") and path.count("/") == 4
+            for name in znode.children
+        ]
 
     def check(self) -> None:
         """Lost, out of order, or refused and delivered all the same."""

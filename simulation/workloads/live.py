@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import zkms
+from simulation import primitives
 from simulation.clockwork import Process
 from simulation.workloads.base import TOPIC, Workload
 
@@ -20,7 +21,7 @@ class Heard:
 
 
 class Live(Workload):
-    """Two subscribers, two publishers, a third process that only stands for the cleaners' election."""
+    """Three subscribers and two publishers; any of them may lead the cleaners."""
 
     name = "live"
     without = ("clock",)
@@ -31,12 +32,13 @@ class Live(Workload):
 
     def start(self) -> None:
         """Subscribers first; who publishes before them is refused."""
-        for number in range(2):
+        for number in range(3):
             self.process(f"sub{number}", lambda life, number=number: self._subscribe(f"sub{number}-{life}"))  # type: ignore[misc]
         self.publisher("pub0")
         self.publisher("pub1")
 
     def _subscribe(self, client: str) -> None:
+        primitives.sleep(self.world.random.random() ** 2 * 6.0)  # some come when others publish already
         bus = self.connect(client)
         running = self.world.current
         assert running is not None
