@@ -22,7 +22,7 @@ SWITCH = 0.15
 """How likely it is that another task runs first, where that could make a difference."""
 
 
-class Stuck(Exception):  # noqa: N818 - what a schedule came to, not an error of ours
+class Stuck(Exception):
     """More steps than any sound schedule takes: something spins."""
 
 
@@ -233,7 +233,7 @@ _world: World | None = None
 
 def enter(world: World | None) -> None:
     """Make this the world that the primitives live in."""
-    global _world  # noqa: PLW0603 - there is one at a time, as there is one clock
+    global _world
     _world = world
 
 

@@ -46,9 +46,8 @@ def disguise() -> None:
             importlib.import_module(name)
     finally:
         sys.modules.update(real)
-    import zkms.session as session  # noqa: PLC0415 - not before it is disguised
-
-    from simulation import link  # noqa: PLC0415
+    import zkms.session as session
+    from simulation import link
 
     session.Flow = link.SimulatedFlow  # type: ignore[misc]
     session.new_client = link.new_client  # type: ignore[assignment]

@@ -168,7 +168,7 @@ class Connection:
     def _handle(self, xid: int, code: int, raw: bytes) -> None:
         if code == wire.MULTI:
             body = self._write(raw)
-            zxid = self._last
+            zxid = self._last = self._ensemble.leader.zxid
             self._row.append(_Due(zxid, lambda: wire.reply(xid, zxid, 0, body)))
         else:
             self._row.append(_Due(self._last, lambda: self._read(xid, code, raw)))
@@ -176,7 +176,7 @@ class Connection:
     def _write(self, raw: bytes) -> bytes:
         operations = wire.read_operations(raw)
         try:
-            values, self._last = self._ensemble.write(operations, self.session.number)
+            values = self._ensemble.write(operations, self.session.number)
         except Refused as refusal:
             return wire.refused(operations, refusal.index, refusal.code)
         return wire.results(operations, values)
@@ -262,14 +262,16 @@ class Ensemble:
         """All that are open."""
         return [connection for replica in self.replicas for connection in replica.connections]
 
-    def write(self, operations: list[Operation], session: int) -> tuple[list[wire.Result], int]:
-        """Decide a transaction, and tell its number; the replicas hear of it soon."""
+    def write(self, operations: list[Operation], session: int) -> list[wire.Result]:
+        """Decide a transaction; the replicas hear of it soon."""
         kept = operations if self.edit is None else self.edit(self, operations)
-        values = self.leader.transact(kept, session, self._milliseconds())
-        self._spread()
+        try:
+            values = self.leader.transact(kept, session, self._milliseconds())
+        finally:
+            self._spread()
         if kept is not operations:
             values = _as_asked(operations, kept, values)
-        return values, self.leader.zxid
+        return values
 
     def _spread(self) -> None:
         upto = len(self.leader.log)

@@ -23,7 +23,7 @@ RETRY = 0.05
 LONGEST_RETRY = 2.0
 
 
-class Broken(Exception):  # noqa: N818 - as kazoo's ConnectionDropped
+class Broken(Exception):
     """The connection is no more."""
 
 

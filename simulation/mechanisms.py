@@ -38,7 +38,7 @@ def _unconditional(part: str) -> Edit:
             if part in operation.path and isinstance(operation, Check):
                 continue
             if part in operation.path and isinstance(operation, SetData):
-                operation = msgspec.structs.replace(operation, version=-1)  # noqa: PLW2901
+                operation = msgspec.structs.replace(operation, version=-1)
             kept.append(operation)
         return kept
 
@@ -65,7 +65,7 @@ def _both(one: Edit, other: Edit) -> Edit:
 
 def _attribute(owner: str, name: str, value: object) -> Callable[[], Callable[[], None]]:
     def patch() -> Callable[[], None]:
-        import importlib  # noqa: PLC0415 - when it is needed: zkms is disguised by then
+        import importlib
 
         module, _, kind = owner.rpartition(".")
         holder = getattr(importlib.import_module(module), kind)

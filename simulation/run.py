@@ -6,6 +6,8 @@ import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from zkms_cleaner.cleaner import Cleaner
+
 from simulation import clockwork, primitives
 from simulation.ensemble import Ensemble
 from simulation.faults import Fault, Strike, plan
@@ -16,7 +18,6 @@ from simulation.workloads.delayed import Delayed
 from simulation.workloads.durable import Durable
 from simulation.workloads.group import Group
 from simulation.workloads.live import Live
-from zkms_cleaner.cleaner import Cleaner
 
 WORKLOADS: dict[str, type[Workload]] = {each.name: each for each in (Live, Durable, Group, Delayed, Coherent)}
 TROUBLE = 14.0

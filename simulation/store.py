@@ -104,7 +104,7 @@ class Tree:
             znode.version += 1
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not a failure of ours
+class Refused(Exception):
     """A transaction that was not carried out: which operation is the reason, and ZooKeeper's code for it."""
 
     def __init__(self, index: int, code: int) -> None:
@@ -132,6 +132,7 @@ class Leader:
                 change, result = self._decide(operation, session)
             except Refused as refusal:
                 self._undo(undo)
+                self._commit(zxid, now, ())  # a refusal has its place in the row too: who hears of it has seen all before
                 raise Refused(index, refusal.code) from None
             if change is not None:
                 undo.append((change, self._before(change)))
@@ -140,9 +141,12 @@ class Leader:
                 if isinstance(operation, SetData):
                     result = self.tree.znodes[change.path].stat()
             results.append(result)
-        self.zxid = self.tree.zxid = zxid  # ZooKeeper numbers also those that change nothing
-        self.log.append(Transaction(zxid, now, tuple(changes)))
+        self._commit(zxid, now, tuple(changes))
         return results
+
+    def _commit(self, zxid: int, now: int, changes: tuple[Change, ...]) -> None:
+        self.zxid = self.tree.zxid = zxid
+        self.log.append(Transaction(zxid, now, changes))
 
     def expire(self, session: int, now: int) -> None:
         """Remove what a session held."""
