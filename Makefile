@@ -2,13 +2,14 @@
 
 PYTHON ?= python3
 ARGS ?=
+SEEDS ?= 1000
 
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench peers trails check build spark-zip clean
+.PHONY: help demo test bench peers trails simulate check build spark-zip clean
 
 help:  ## say what there is
 	@echo "make demo     see it: caches on several nodes, invalidated through a real ZooKeeper"
@@ -16,6 +17,7 @@ help:  ## say what there is
 	@echo "make bench    how fast it is here, beside the original's algorithm (ARGS='--suite targets')"
 	@echo "make peers    the same work on Redis, RabbitMQ, NATS and kazoo's queue; writes benchmarks/results/"
 	@echo "make trails   the analysis of trails at scale, beside plain SQL and DuckDB; writes benchmarks/results/"
+	@echo "make simulate  the real code in simulated worlds: seeded schedules full of faults (SEEDS=10000)"
 	@echo "make check    lint, formatting and types"
 	@echo "make build    wheel and sdist, into dist/"
 	@echo "make spark-zip  the analysis for spark-submit, into dist/zkms_spark.zip"
@@ -36,6 +38,9 @@ peers: $(VENV)/peers.stamp
 
 trails: $(VENV)/dev.stamp $(VENV)/peers.stamp
 	$(BIN)/python -m benchmarks.trails $(ARGS)
+
+simulate: $(VENV)/dev.stamp
+	$(BIN)/python -m simulation --seeds $(SEEDS) --jobs 2 $(ARGS)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff check

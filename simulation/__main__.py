@@ -7,7 +7,7 @@ import sys
 
 if __name__ == "__main__" and os.environ.get("PYTHONHASHSEED") != "0":
     # The order of a set of strings must be the same every time, or a seed would not be a schedule.
-    os.execve(
+    os.execve(  # noqa: S606 - ourselves, with what we were given
         sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"}
     )
 

@@ -1,4 +1,4 @@
-"""The scheduler: tasks that run one at a time, in an order that the seed decides, in a time that only moves when all wait.
+"""The scheduler: tasks run one at a time, in an order that the seed decides; time moves only when all of them wait.
 
 A task is a greenlet: it runs until it waits for something, or until a lock is taken or given back and the seed says
 that another comes first. Timed calls (the network, faults) happen between tasks. Whatever is decided by chance is
@@ -101,14 +101,14 @@ class World:
 
     def __init__(self, seed: int, *, most_steps: int = 2_000_000) -> None:
         self.seed = seed
-        self.random = random.Random(seed)
+        self.random = random.Random(seed)  # noqa: S311 - chance, not secrecy
         self.now = START
         self.ready: list[Task] = []
         self.current: Task | None = None
         self.steps = 0
         self.tasks: list[Task] = []
         self.failures: list[tuple[Task, BaseException]] = []
-        self.tokens = random.Random(f"tokens {seed}")
+        self.tokens = random.Random(f"tokens {seed}")  # noqa: S311 - as above
         """Of their own, so that a name more or less does not change the schedule."""
         self._most_steps = most_steps
         self._timers: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -247,3 +247,11 @@ def here() -> World:
 def task() -> Task | None:
     """Who runs now; None between tasks, and outside of any world."""
     return None if _world is None else _world.current
+
+
+def running() -> Task:
+    """Who runs now, where somebody must."""
+    found = task()
+    if found is None:
+        raise RuntimeError("only a task can do this")
+    return found

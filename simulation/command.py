@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import click
 import msgspec
 
+from simulation.faults import Fault
 from simulation.mechanisms import MECHANISMS
 from simulation.run import WORKLOADS, Outcome, collect, run, shrink
 
@@ -49,10 +50,7 @@ def main(
     names = workloads or ((MECHANISMS[mechanism].workload,) if mechanism else tuple(WORKLOADS))
     numbers = range(seed, seed + 1) if seed is not None else range(first, first + seeds)
     began = time.perf_counter()
-    if jobs > 1:
-        counted = _share(numbers, names, jobs)
-    else:
-        counted = _run(numbers, names, faults, mechanism)
+    counted = _share(numbers, names, jobs) if jobs > 1 else _run(numbers, names, faults, mechanism)
     if counts:
         click.echo(msgspec.json.encode(counted).decode())
         return
@@ -97,7 +95,9 @@ def _share(numbers: range, names: Iterable[str], jobs: int) -> Counter[str]:
     part = -(-len(numbers) // jobs)
     command = [sys.executable, "-m", "simulation", "--counts", *(f"--workload={name}" for name in names)]
     started = [
-        subprocess.Popen([*command, f"--first={some[0]}", f"--seeds={len(some)}"], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(  # noqa: S603 - ourselves
+            [*command, f"--first={some[0]}", f"--seeds={len(some)}"], stdout=subprocess.PIPE, text=True
+        )
         for some in (numbers[place : place + part] for place in range(0, len(numbers), part))
     ]
     total = Counter[str](broken=0)
@@ -111,7 +111,7 @@ def _share(numbers: range, names: Iterable[str], jobs: int) -> Counter[str]:
     return total
 
 
-def _show(outcome: Outcome, whole: list[object], mechanism: str | None) -> None:
+def _show(outcome: Outcome, whole: list[Fault], mechanism: str | None) -> None:
     places = ",".join(str(whole.index(fault)) for fault in outcome.faults) or "none"
     gone = f" --without {mechanism}" if mechanism else ""
     click.echo(f"BROKEN: {outcome.workload}, seed {outcome.seed}, {len(outcome.faults)} of {len(whole)} faults needed")

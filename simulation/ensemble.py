@@ -194,7 +194,8 @@ class Connection:
             self._watches.always.add(path)
             return wire.reply(xid, zxid, 0)
         if code == wire.REMOVE_WATCHES:
-            self._watches.always.discard(path)
+            for watches in (self._watches.data, self._watches.children, self._watches.always):
+                watches.discard(path)
             return wire.reply(xid, zxid, 0)
         znode = tree.znodes.get(path)
         if watch and (znode is not None or code == wire.EXISTS):

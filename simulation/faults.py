@@ -41,7 +41,7 @@ def plan(
     seed: int, processes: int, seconds: float, *, without: tuple[str, ...] = (), every: float = 0.0
 ) -> list[Fault]:
     """The faults of a schedule, in the first `seconds` of it; most of them close to a multiple of `every`."""
-    chance = random.Random(f"faults {seed}")
+    chance = random.Random(f"faults {seed}")  # noqa: S311 - chance, not secrecy
     kinds = [kind for kind in KINDS if kind not in without]
     faults = []
     for _ in range(chance.randint(0, MOST)):

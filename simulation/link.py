@@ -11,7 +11,7 @@ from typing import Any
 
 from kazoo.protocol.states import KazooState, KeeperState
 
-from simulation.clockwork import Task, here, task
+from simulation.clockwork import Task, here, running
 from simulation.ensemble import Connection, Ensemble
 from simulation.primitives import Event, Thread
 from zkms.config import Config
@@ -141,9 +141,7 @@ class Client:
 
     def start_async(self) -> None:
         """As kazoo's."""
-        me = task()
-        assert me is not None
-        me.process.ended.append(self._killed)
+        running().process.ended.append(self._killed)
         self._thread.start()
 
     def drop(self) -> None:
@@ -178,14 +176,14 @@ class Client:
         self._flow.task = self._thread._task
         delay = RETRY
         while not self.stopping:
-            if not self._connect():
+            wire = self._connect()
+            if wire is None:
                 here().wait(delay * (0.6 + 0.8 * here().random.random()))
                 delay = min(LONGEST_RETRY, delay * 2)
                 continue
             delay = RETRY
-            assert self._wire is not None
             try:
-                self._flow.serve(self, self._wire)
+                self._flow.serve(self, wire)
             except Broken:
                 self._lost(KazooState.SUSPENDED)
         if self.connected and self._wire is not None and not self.broken:
@@ -194,8 +192,8 @@ class Client:
         self.connected = False
         self.ended.set()
 
-    def _connect(self) -> bool:
-        """Whether a session was begun or taken up again."""
+    def _connect(self) -> Connection | None:
+        """A connection on which a session was begun, or taken up again."""
         here().wait(2 * self._ensemble.latency())
         self.last_zxid = self._seen()
         self._flow.begin()
@@ -205,18 +203,18 @@ class Client:
             self.client_id, self._config.session_timeout, self.last_zxid, self._deliver, self._broke
         )
         if wire is None:
-            return False
+            return None
         if wire.session.ended:
             self.client_id = None
             self._lost(KazooState.LOST)
-            return False
+            return None
         self._wire = wire
         self.since = here().now
         self.client_id = (wire.session.number, wire.session.password)
         self.client_state = KeeperState.CONNECTED
         self.connected = True
         self._granted(wire.session.timeout * 2 / 3)
-        return True
+        return wire
 
     def _lost(self, state: str) -> None:
         self.connected = False

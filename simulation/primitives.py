@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from simulation.clockwork import Task, here, task
+from simulation.clockwork import Task, here, running, task
 
 TIMEOUT_MAX = 1e9
 
@@ -131,8 +131,7 @@ class Condition:
         """As threading's."""
         if not self._lock.mine() and not here().over:
             raise RuntimeError("cannot wait on un-acquired lock")
-        me = task()
-        assert me is not None
+        me = running()
         self._waiters.append(me)
         depth = self._lock.give_up()
         try:
@@ -199,8 +198,7 @@ class Event:
             left = None if deadline is None else deadline - here().now
             if left is not None and left <= 0:
                 return False
-            me = task()
-            assert me is not None
+            me = running()
             self._waiters.append(me)
             here().wait(left)
             if me in self._waiters:
@@ -213,7 +211,7 @@ class Thread:
 
     def __init__(
         self,
-        group: None = None,
+        group: None = None,  # noqa: ARG002 - as threading has it
         target: Callable[..., Any] | None = None,
         name: str | None = None,
         args: Sequence[Any] = (),

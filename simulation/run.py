@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -65,7 +66,7 @@ def run(workload: str, seed: int, *, faults: Sequence[Fault] | None = None, mech
         strike.heal()
         work.healed = True
         if not world.run(work.finished, world.now + PATIENCE):
-            work.problem(f"not done {PATIENCE:g} s after the last fault")
+            work.problem(f"not done {PATIENCE:g} s after the last fault; waiting: {_waiting(world)}")
         work.check()
     except clockwork.Stuck as stuck:
         work.problem(f"it spins: {stuck}")
@@ -78,6 +79,21 @@ def run(workload: str, seed: int, *, faults: Sequence[Fault] | None = None, mech
     put_back()
     primitives.forget()
     return outcome
+
+
+def _waiting(world: clockwork.World) -> str:
+    """Where the programs are that have not come to their end."""
+    places = []
+    for task in world.tasks:
+        frame = task.greenlet.gr_frame
+        if task.name == "main" and task.process.alive and not task.finished and frame is not None:
+            calls = [
+                f"{call.name}:{call.lineno}"
+                for call in traceback.extract_stack(frame)
+                if "simulation" not in call.filename
+            ]
+            places.append(f"{task.process.name} in {' > '.join(calls[-4:])}")
+    return "; ".join(places) or "nobody"
 
 
 def shrink(outcome: Outcome, mechanism: str | None = None, tries: int = 60) -> Outcome:

@@ -132,7 +132,9 @@ class Leader:
                 change, result = self._decide(operation, session)
             except Refused as refusal:
                 self._undo(undo)
-                self._commit(zxid, now, ())  # a refusal has its place in the row too: who hears of it has seen all before
+                self._commit(
+                    zxid, now, ()
+                )  # a refusal has its place in the row too: who hears of it has seen all before
                 raise Refused(index, refusal.code) from None
             if change is not None:
                 undo.append((change, self._before(change)))

@@ -113,8 +113,7 @@ def results(operations: Sequence[Operation], values: Sequence[Result]) -> bytes:
     for operation, value in zip(operations, values, strict=True):
         if isinstance(operation, Create):
             parts.append(_HEADER.pack(_CREATE, False, 0) + _buffer(str(value).encode()))
-        elif isinstance(operation, SetData):
-            assert isinstance(value, Stat)
+        elif isinstance(value, Stat):
             parts.append(_HEADER.pack(_SET_DATA, False, 0) + _STAT.pack(*value))
         else:
             parts.append(_HEADER.pack(_DELETE if isinstance(operation, Delete) else _CHECK, False, 0))

@@ -1,4 +1,4 @@
-"""What all workloads share: processes that are started again when they are killed, and publishers that keep a record."""
+"""What all workloads share: processes that start again when they are killed, and publishers that keep a record."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Workload:
             except zkms.ConnectionLost:
                 primitives.sleep(0.5)
 
-    def publisher(self, name: str, **options: object) -> None:
+    def publisher(self, name: str) -> None:
         """A process that publishes numbers, one after the other, each once; killed, it is not started again."""
         self._publishing += 1
         sent = self.sent[name] = []
@@ -114,7 +114,7 @@ class Workload:
         else:
             entry.state = "stored"
 
-    def key(self, name: str, number: int) -> str | None:
+    def key(self, name: str, number: int) -> str | None:  # noqa: ARG002 - for those who have keys
         """The key of a message."""
         return None
 

@@ -30,7 +30,7 @@ class Delayed(Durable):
         else:
             entry.state = "stored"
 
-    def _read(self, client: str, number: int) -> None:
+    def _read(self, client: str, _number: int) -> None:
         bus = self.connect(client)
         while True:
             try:
@@ -46,8 +46,11 @@ class Delayed(Durable):
         return super()._ack(message, place, client)
 
     def finished(self) -> bool:
-        """Whether nothing waits any more, due or not."""
-        return super().finished() and not self._dead()
+        """Whether nothing waits any more, and all has arrived or is a dead letter."""
+        return self.published and not self._left() and len(self._lost()) <= len(self._dead())
+
+    def _lost(self) -> set[tuple[str, int]]:
+        return self.stored() - set(self.acked) - self.unsure
 
     def _dead(self) -> list[str]:
         """Dead letters: what was due when nobody was subscribed."""
@@ -57,7 +60,7 @@ class Delayed(Durable):
     def check(self) -> None:
         """Order is no promise here."""
         dead = self._dead()
-        lost = self.stored() - set(self.acked) - self.unsure
+        lost = self._lost()
         if len(lost) > len(dead):
             self.problem(f"stored and never acked: {sorted(lost)}; dead letters: {dead}")
         if ghosts := self.refused() & (set(self.acked) | self.unsure):

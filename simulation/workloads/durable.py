@@ -19,7 +19,7 @@ class Durable(Workload):
         self.delivered: list[tuple[str, int, str]] = []
         self.acked: dict[tuple[str, int], str] = {}
         self.unsure: set[tuple[str, int]] = set()
-        """Whose ack had no answer."""
+        """Whose ack had no answer, or not yet."""
 
     def start(self) -> None:
         """Readers and publishers."""
@@ -62,12 +62,15 @@ class Durable(Workload):
 
     def _ack(self, message: zkms.Message, place: tuple[str, int], client: str) -> bool:
         """Whether it was, or may have been, acked."""
+        unsure = place not in self.unsure
+        self.unsure.add(place)  # if we are killed now, nobody will ever know
         try:
             message.ack()
         except zkms.LostOwnership:
+            if unsure:
+                self.unsure.discard(place)
             return False
         except zkms.ConnectionLost:
-            self.unsure.add(place)
             return False
         if place in self.acked:
             self.problem(f"{place} was acked by {self.acked[place]} and by {client}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import zkms
 from simulation import primitives
-from simulation.clockwork import Process
+from simulation.clockwork import Process, running
 from simulation.workloads.base import TOPIC, Workload
 
 
@@ -40,9 +40,7 @@ class Live(Workload):
     def _subscribe(self, client: str) -> None:
         primitives.sleep(self.world.random.random() ** 2 * 6.0)  # some come when others publish already
         bus = self.connect(client)
-        running = self.world.current
-        assert running is not None
-        heard = Heard(running.process, client, float("inf"))
+        heard = Heard(running().process, client, float("inf"))
 
         def handler(message: zkms.Message) -> None:
             heard.told.append((message.data["by"], message.data["number"]))

@@ -1,0 +1,1 @@
+"""Tests of the simulation: its ZooKeeper is like the real one, its schedules repeat, and they find what is broken."""

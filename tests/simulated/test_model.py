@@ -1,0 +1,160 @@
+"""The simulated ZooKeeper against the real one: the same requests, byte by byte, have the same answers and events."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from simulation import clockwork
+from simulation.clockwork import World
+from simulation.ensemble import Ensemble
+from zkms.operations import Check, Create, Delete, Operation, SetData
+from zkms.requests import AddWatch, Children, Exists, Get, Multi, RemoveWatches, Request, Stat, acl_bytes, read_event
+from zkms.testing.server import Server
+
+from .wires import RealWire, SimulatedWire, Wire
+
+STEPS = 60
+_REPLY = struct.Struct(">iqi")
+_OPEN = struct.pack(">ii", 1, 31) + struct.pack(">i", 5) + b"world" + struct.pack(">i", 6) + b"anyone"
+
+
+@pytest.fixture
+def model() -> Iterator[Ensemble]:
+    """A simulated ZooKeeper of one replica."""
+    world = World(1)
+    clockwork.enter(world)
+    yield Ensemble(world, replicas=1)
+    clockwork.enter(None)
+
+
+class Choices:
+    """Requests by chance, on few names, so that they meet."""
+
+    def __init__(self, seed: int, root: str) -> None:
+        self._chance = random.Random(seed)
+        self._names = [f"{root}/{a}" for a in "ab"] + [f"{root}/{a}/{b}" for a in "ab" for b in "xy"]
+        self._root = root
+
+    def request(self) -> Request:
+        """The next one."""
+        chance, path = self._chance, self._chance.choice([self._root, *self._names])
+        watch = (lambda: None) if chance.random() < 0.5 else None
+        kind = chance.random()
+        if kind < 0.5:
+            operations = [self._operation() for _ in range(chance.choice([1, 1, 2, 3, 4]))]
+            return Multi("", operations, _OPEN)
+        if kind < 0.62:
+            return Get("", path, watch)
+        if kind < 0.74:
+            return Exists("", path, watch)
+        if kind < 0.88:
+            return Children("", path, watch)
+        if kind < 0.96:
+            return AddWatch("", path)
+        return RemoveWatches("", path)
+
+    def _operation(self) -> Operation:
+        chance, path = self._chance, self._chance.choice(self._names)
+        version = chance.choice([-1, -1, 0, 1, 2])
+        kind = chance.random()
+        if kind < 0.5:
+            return Create(path, chance.randbytes(chance.randrange(4)), chance.random() < 0.2, chance.random() < 0.3)
+        if kind < 0.7:
+            return SetData(path, chance.randbytes(3), version)
+        if kind < 0.9:
+            return Delete(path, version)
+        return Check(path, version)
+
+
+class Reader:
+    """Makes answers comparable: transactions by the order in which they were met, sessions by whose they are."""
+
+    def __init__(self, sessions: dict[int, str]) -> None:
+        self._sessions = sessions
+        self._zxids: dict[int, int] = {}
+
+    def read(self, request: Request, frames: list[bytes]) -> list[object]:
+        """Each event, and the answer."""
+        return [self._frame(request, memoryview(frame)) for frame in frames]
+
+    def _frame(self, request: Request, frame: memoryview) -> object:
+        xid, _, code = _REPLY.unpack_from(frame)
+        if xid == -1:
+            return ("event", *read_event(frame, _REPLY.size))
+        if isinstance(request, RemoveWatches):
+            return "removed"  # ZooKeeper says whether there were any; zkms does not ask
+        return (code, None if code else self._plain(request.read(frame, _REPLY.size)))
+
+    def _plain(self, value: object) -> object:
+        if isinstance(value, Stat):
+            return (
+                self._rank(value.czxid),
+                self._rank(value.mzxid),
+                self._rank(value.pzxid),
+                value.version,
+                value.cversion,
+                value.aversion,
+                self._sessions.get(value.ephemeralOwner, value.ephemeralOwner),
+                value.dataLength,
+                value.numChildren,
+            )
+        if isinstance(value, list) and all(isinstance(each, str) for each in value):
+            return sorted(value)  # names of children come in any order
+        if isinstance(value, (list, tuple)):
+            return [self._plain(each) for each in value]
+        return type(value).__name__ if isinstance(value, Exception) else value
+
+    def _rank(self, zxid: int) -> int:
+        return self._zxids.setdefault(zxid, len(self._zxids))
+
+
+def play(wires: list[Wire], seed: int, root: str, reader: Reader) -> list[list[object]]:
+    """Send the same requests, now from one client, now from the other; what each was told."""
+    choices, chance = Choices(seed, root), random.Random(f"who {seed}")
+    made = Multi("", [Create(root)], _OPEN)
+    told = [reader.read(made, wires[0].ask(made.code, made.raw))]
+    look = Exists("", "/")
+    for _ in range(STEPS):
+        request, wire = choices.request(), wires[chance.randrange(2)]
+        told.append(reader.read(request, wire.ask(request.code, request.raw)))
+        # Events that the other one gets come before the answer to this.
+        told += [reader.read(look, each.ask(look.code, look.raw))[:-1] for each in wires]
+    return told
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_it_answers_as_the_real_one_does(zookeeper: Server, zookeeper_root: str, model: Ensemble, seed: int) -> None:
+    """Transactions, refusals, sequence numbers, versions, counts, ephemerals, one-shot and persistent watches."""
+    with RealWire(zookeeper.hosts) as one, RealWire(zookeeper.hosts) as other:
+        real = play([one, other], seed, zookeeper_root, Reader({one.session: "one", other.session: "other"}))
+    wires = [SimulatedWire(model) for _ in range(2)]
+    simulated = play([*wires], seed, zookeeper_root, Reader({wires[0].session: "one", wires[1].session: "other"}))
+    for step, (theirs, ours) in enumerate(zip(real, simulated, strict=True)):
+        assert ours == theirs, f"step {step}"
+
+
+def test_the_comparison_would_notice_a_difference(
+    zookeeper: Server, zookeeper_root: str, model: Ensemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mutation of the model: it tells how many children there were, and not how often they changed."""
+    from simulation.store import Znode
+
+    original = Znode.stat
+    monkeypatch.setattr(Znode, "stat", lambda znode: original(znode)._replace(cversion=znode.created))
+    with pytest.raises(AssertionError):
+        test_it_answers_as_the_real_one_does(zookeeper, zookeeper_root, model, 0)
+
+
+def test_an_acl_is_read_past() -> None:
+    """The model knows no permissions; what a create carries of them is skipped, however long."""
+    from kazoo.security import make_digest_acl
+
+    from simulation.wire import read_operations
+
+    acl = acl_bytes([make_digest_acl("user", "secret", all=True), make_digest_acl("other", "secret", read=True)])
+    operations: list[Operation] = [Create("/a", b"data", sequence=True), Delete("/b", 3)]
+    assert read_operations(Multi("", operations, acl).raw) == operations
