@@ -36,8 +36,8 @@ class RLock:
         if self._owner is me and self._may_nest():
             self._depth += 1
             return True
-        if self._owner is not None and self._abandoned():
-            raise RuntimeError("a lock that a dead process holds is wanted by another: they share no locks")
+        if self._abandoned():
+            self._owner, self._waiting = None, []
         deadline = None if timeout < 0 else here().now + timeout
         while self._owner is not None:
             if not blocking or not isinstance(me, Task):
@@ -56,7 +56,9 @@ class RLock:
         return True
 
     def _abandoned(self) -> bool:
-        return isinstance(self._owner, Task) and not self._owner.process.alive
+        """Whether a dead process has it, or one of an earlier world: real ones would share no locks."""
+        owner = self._owner
+        return isinstance(owner, Task) and (not owner.process.alive or owner.process.world is not here())
 
     def release(self) -> None:
         """As threading's."""
