@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench peers trails check build spark-zip clean
+.PHONY: help demo test bench peers trails soak check build spark-zip clean
 
 help:  ## say what there is
 	@echo "make demo     see it: caches on several nodes, invalidated through a real ZooKeeper"
@@ -16,6 +16,7 @@ help:  ## say what there is
 	@echo "make bench    how fast it is here, beside the original's algorithm (ARGS='--suite targets')"
 	@echo "make peers    the same work on Redis, RabbitMQ, NATS and kazoo's queue; writes benchmarks/results/"
 	@echo "make trails   the analysis of trails at scale, beside plain SQL and DuckDB; writes benchmarks/results/"
+	@echo "make soak     half an hour at half of the peak: does anything grow? (ARGS='--scenario storm'); writes soak/results/"
 	@echo "make check    lint, formatting and types"
 	@echo "make build    wheel and sdist, into dist/"
 	@echo "make spark-zip  the analysis for spark-submit, into dist/zkms_spark.zip"
@@ -36,6 +37,9 @@ peers: $(VENV)/peers.stamp
 
 trails: $(VENV)/dev.stamp $(VENV)/peers.stamp
 	$(BIN)/python -m benchmarks.trails $(ARGS)
+
+soak: $(VENV)/bench.stamp
+	$(BIN)/python -m soak $(ARGS)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff check

@@ -28,6 +28,9 @@ from zkms.errors import CannotDecode, InvalidMessage
 
 MAGIC = b"zkms"
 VERSION = 1
+"""What is written. A new one is written only when all readers know it: one release reads it, the next one writes it."""
+READABLE = frozenset({VERSION})
+"""What is read: the versions before `VERSION` too, as long as anything of theirs may wait somewhere."""
 _HEADER = struct.Struct("!4sBxxxII")
 HEADER_SIZE = _HEADER.size
 
@@ -124,8 +127,8 @@ def decode(raw: bytes) -> Frame:
     if len(raw) < HEADER_SIZE or raw[:4] != MAGIC or any(raw[5:8]):
         raise CannotDecode("not written by zkms", raw=raw)
     _, version, checksum, length = _HEADER.unpack_from(raw)
-    if version != VERSION:
-        raise CannotDecode(f"frame version {version}, this zkms reads {VERSION}", raw=raw)
+    if version not in READABLE:
+        raise CannotDecode(f"frame version {version}, this zkms reads {', '.join(map(str, READABLE))}", raw=raw)
     body = memoryview(raw)[HEADER_SIZE:]
     if len(body) != length:
         raise CannotDecode(f"truncated: {len(body)} of {length} bytes", raw=raw)

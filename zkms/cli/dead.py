@@ -13,7 +13,7 @@ from zkms.cli.failure import Failure
 from zkms.cli.options import Settings, settings
 from zkms.cli.output import clock, confirmed, data_json, data_text, escape, plural, print_json, print_table
 from zkms.cli.progress import Progress
-from zkms.errors import NodeMissing, NotSubscribed, QueueFull
+from zkms.errors import InvalidArgument, NodeMissing, NotSubscribed, QueueFull
 from zkms.letters import DeadLetterInfo, Letters, Place
 from zkms.names import check_name, check_topic
 
@@ -124,10 +124,8 @@ def requeue(
 
 def _requeue(letters: Letters, letter: DeadLetterInfo) -> bool:
     try:
-        if letter.foreign:
-            raise NotSubscribed(letter.topic, f"no message: {letter.reason}")
         letters.requeue(letter)
-    except (NotSubscribed, QueueFull, NodeMissing) as error:
+    except (InvalidArgument, NotSubscribed, QueueFull, NodeMissing) as error:
         click.echo(f"{escape(letter.id)} of {escape(letter.subscription)}: {escape(str(error))}", err=True)
         return False
     return True
