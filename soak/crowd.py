@@ -67,6 +67,8 @@ def storm(clients: int, outage: float, *, jitter: bool = True, say: Say = lambda
             time.sleep(3.0)
             cast.stop([publisher], DELIVERED)
             _check_delivered(cast, crowd, publisher, 1, document)
+        proxy.drop()  # what the killed ones left open
+        time.sleep(0.5)
     return document
 
 
