@@ -36,7 +36,7 @@ class RootInUse(ZkmsError):
 
     def __init__(self, root: str, what: str) -> None:
         super().__init__(
-            f"{root} is not empty, it has {what}; nothing was restored: take another root, or say that it may be added"
+            f"{root} is not empty, it has {what}; nothing was restored: take another root, or add to it: --add"
         )
         self.root = root
 

@@ -15,7 +15,6 @@ from zkms.cli.options import Settings, settings
 from zkms.cli.output import clock, escape, plural, print_json
 from zkms.cli.progress import Progress
 from zkms.names import new_client_id
-from zkms.restore import RootInUse
 from zkms.restore import restore as restore_file
 
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -60,12 +59,9 @@ def restore(settings: Settings, file: Path, dry_run: bool, add: bool) -> None:
             click.echo(f"{file} is whole: {_contents(summary)}, of {escape(summary.root)} at {clock(summary.at)}.")
         return
     with inspect(settings) as inspector, Progress("records", summary.records) as progress:
-        try:
-            done = restore_file(
-                inspector.session, inspector.tree, file, add=add, client=new_client_id(), progress=progress.add
-            )
-        except RootInUse as error:
-            raise Failure(f"{error}, with --add") from error
+        done = restore_file(
+            inspector.session, inspector.tree, file, add=add, client=new_client_id(), progress=progress.add
+        )
     if settings.json:
         print_json(done)
         return

@@ -26,6 +26,7 @@ with zkms.connect(hosts, root=root) as bus:
     bus.subscribe("news", lambda message: tell("news", *message.data))
     bus.subscribe("jobs", lambda message: tell("jobs", *message.data), group="workers", partitions=4)
     sent = 0
+    tell("is", zkms.__file__, 0)
     tell("done", "start", 0)
     for line in sys.stdin:
         command, _, count = line.strip().partition(" ")
