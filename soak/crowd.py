@@ -64,7 +64,7 @@ def storm(clients: int, outage: float, *, jitter: bool = True, say: Say = lambda
             needed = _server(server).get("requests", 0) - before
             _tell_storm(document, crowd, opened, recovery, needed)
             publisher.tell(rate=100.0)
-            time.sleep(3.0)
+            time.sleep(2.0)
             cast.stop([publisher], DELIVERED)
             _check_delivered(cast, crowd, publisher, 1, document)
         proxy.drop()  # what the killed ones left open
@@ -114,7 +114,7 @@ def _server(server: EmbeddedZooKeeper) -> dict[str, int]:
     return ask_server("127.0.0.1", server.ports[0])
 
 
-def _quiet(server: EmbeddedZooKeeper, seconds: float = 3.0) -> int:
+def _quiet(server: EmbeddedZooKeeper, seconds: float = 1.5) -> int:
     """Requests per second while nothing happens: pings."""
     before = _server(server).get("requests", 0)
     time.sleep(seconds)

@@ -59,6 +59,9 @@ def run(seconds: float, *, every: float = 5.0, say: Say = lambda _text: None) ->
             with Counter(server.hosts, root) as counter:
                 watcher = Watcher(cast, [*readers, *publishers], server, server.hosts)
                 document.broken += watcher.watch(seconds, every, counter)
+                deadline = time.monotonic() + STOP  # before a queue is full nothing is overrun
+                while not cast.total("full", publishers) and time.monotonic() < deadline:
+                    document.broken += watcher.watch(1.0, every, counter)
             cast.stop([actor for actor in publishers if actor.alive], STOP)
             _tell(document, watcher, readers, publishers)
     return document

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from soak.cast import Actor, Cast
 from soak.meters import Clock, Counter, Process, Sample, ask_server, look_at, trim
+from soak.verdict import FEWEST
 from zkms.testing.embedded import EmbeddedZooKeeper
 
 SENDERS = ("publisher", "planner")
@@ -53,11 +54,14 @@ class Watcher:
     def watch(
         self, seconds: float, every: float, counter: Counter, between: Callable[[float], None] = lambda _at: None
     ) -> list[str]:
-        """Take samples for so long; `between` is called about four times a second. Tells who died on the way."""
+        """Take samples for so long, and no less than can be judged; tells who died on the way.
+
+        `between` is called about four times a second.
+        """
         end = time.monotonic() + seconds
         due = time.monotonic()
         dead: dict[str, str] = {}
-        while time.monotonic() < end:
+        while time.monotonic() < end or len(self.samples) < 3 * FEWEST:
             if time.monotonic() >= due:
                 due += every
                 self.sample(counter)

@@ -15,7 +15,7 @@ from zkms.link import new_client
 
 def test_a_soak_finds_a_planted_leak_and_nothing_else_of_its_kind(tmp_path: Path) -> None:
     """One subscriber leaks file descriptors; the others' stay as they are, and no promise is broken."""
-    document = endurance.run(12.0, every=0.5, leak="files")
+    document = endurance.run(9.0, every=0.4, peak=1.5, leak="files")
     growing = {each.series for each in document.growing if each.series.endswith(": files")}
     assert growing == {"listener-1: files"}
     assert not document.ok
@@ -27,23 +27,17 @@ def test_a_soak_finds_a_planted_leak_and_nothing_else_of_its_kind(tmp_path: Path
     assert file.with_suffix(".png").stat().st_size > 10_000
 
 
-def test_every_message_reaches_every_process_of_a_crowd() -> None:
-    """Twelve processes here; `python -m soak --scenario crowd` has two hundred."""
-    document = crowd.run(12, 1.0)
-    assert document.ok, document.broken
-    assert document.facts["delivered to each, at least"] == document.facts["messages stored"]
-
-
-def test_after_a_storm_all_are_back_with_their_sessions() -> None:
-    """All connections cut at once and kept out for a moment: no session lost, few requests, all hear again."""
+def test_after_a_storm_all_are_back_with_their_sessions_and_get_every_message() -> None:
+    """Twelve processes here, two hundred in `python -m soak --scenario storm`: no session lost, few requests."""
     document = crowd.storm(12, 1.0)
     assert document.ok, document.broken
     assert document.facts["sessions lost"] == 0
+    assert document.facts["delivered to each, at least"] == document.facts["messages stored"]
 
 
 def test_an_overrun_is_bounded(tmp_path: Path) -> None:
     """Readers a hundred times too slow: the durable one pushes back, the live ones are told of gaps."""
-    document = overrun.run(10.0, every=0.5)
+    document = overrun.run(6.0, every=0.5)
     assert not document.broken
     assert int(document.facts["refused, QueueFull"]) > 0
     assert int(document.facts["stored for live readers"]) > int(document.facts["handled by the one that takes gaps"])
@@ -69,6 +63,7 @@ def _most_at_once(outage: float, *, jitter: bool) -> int:
     for _ in range(200):
         client, _ = new_client(config, None, Flow(), seen=lambda: 0, granted=lambda _time: None)
         retry = client._connection.retry_sleeper.copy()
+        retry.interrupt = None
         if not jitter:
             retry.max_jitter = 0.0
         times.append(_schedule(retry, outage))

@@ -35,7 +35,7 @@ def test_a_steady_leak_is_found_in_the_noise() -> None:
 @pytest.mark.parametrize("kind", ["threads", "files"])
 def test_a_few_threads_or_files_more_are_found(kind: str) -> None:
     """They are counted exactly, so a handful is a leak."""
-    assert _growing([float(12 + i // 20) for i in range(len(TIMES))], BOUNDS[kind])
+    assert _growing([float(12 + i // 10) for i in range(len(TIMES))], BOUNDS[kind])
     assert not _growing([float(12 + (i % 7 == 0)) for i in range(len(TIMES))], BOUNDS[kind])
 
 
