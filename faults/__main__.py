@@ -56,9 +56,15 @@ def main(
     """Break things while messages flow, and see whether every guarantee holds."""
     interrupt_on_sigterm()
     chosen = nemeses or tuple(NEMESES)
-    campaign = Campaign(
-        cast(Where, where), seconds, seed, trail, keep.absolute(), lambda line: click.echo(line, err=True)
-    )
+    if out is None and not nemeses and not workloads:
+        out = HERE / "results"
+
+    def say(line: str) -> None:
+        click.echo(line, err=True)
+        if out is not None:
+            write(campaign, out)  # what was found so far is there, also if it ends here
+
+    campaign = Campaign(cast(Where, where), seconds, seed, trail, keep.absolute(), say)
     try:
         if install and clocks.library() is None and any("clock" in name for name in chosen):
             click.echo(f"installing {clocks.PACKAGE}", err=True)
@@ -69,16 +75,16 @@ def main(
         campaign.run(chosen, cast(tuple[Workload, ...], workloads or WORKLOADS))
     except ZkmsError as error:
         raise click.ClickException(str(error)) from error
-    found = table.result(campaign)
-    text = table.page(found)
-    if out is None and not nemeses and not workloads:
-        out = HERE / "results"
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "faults.md").write_text(text)
-        (out / "faults.json").write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-    click.echo(text)
+    click.echo(table.page(table.result(campaign)))
     sys.exit(not all(cell.holds for cell in campaign.cells))
+
+
+def write(campaign: Campaign, out: Path) -> None:
+    """What was found, as a page and for programs."""
+    found = table.result(campaign)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "faults.md").write_text(table.page(found))
+    (out / "faults.json").write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from faults.cell import Cell
 from faults.ensemble import Ensemble, ensemble
 from faults.orders import Workload
 
-SECONDS = 5.0
+SECONDS = 3.0
 
 
 @pytest.fixture(scope="module")
