@@ -15,7 +15,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -33,7 +33,7 @@ from zkms.errors import (
     StoreError,
     TransactionFailed,
 )
-from zkms.frame import Extra, Frame, Packed
+from zkms.frame import Extra, Packed
 from zkms.limits import MAX_ENTRIES
 from zkms.operations import Check, Create, Delete
 from zkms.outgoing import CARRIED_BYTES
@@ -41,6 +41,7 @@ from zkms.purge import delete_children
 from zkms.routing import partition_of
 from zkms.session import Session, failed_with
 from zkms.tree import (
+    LANE_MARK,
     DeadLetter,
     Registration,
     Tree,
@@ -51,6 +52,9 @@ from zkms.tree import (
     parse_entry,
     subscription_of,
 )
+
+if TYPE_CHECKING:
+    from zkms.trail.recorder import Recorder
 
 DEFAULT_LIMIT = 1000
 _LETTER = re.compile(r"d\.1\.\d{1,9}\.(\d{10})", re.ASCII)
@@ -93,9 +97,10 @@ class DeadLetterInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Letters:
-    """Reads, requeues and removes dead letters. Thread-safe."""
+    """Reads, requeues and removes dead letters; with a `trail`, what is requeued is recorded. Thread-safe."""
 
-    def __init__(self, session: Session, tree: Tree) -> None:
+    def __init__(self, session: Session, tree: Tree, trail: Recorder | None = None) -> None:
+        self.trail = trail
         self._session = session
         self._tree = tree
         self._discovery = Discovery(session, tree)
@@ -165,6 +170,7 @@ class Letters:
                 raw, _ = self._session.get(path, deadline=deadline)
             except NodeMissing as error:
                 if tried:
+                    self._record(letter, None)
                     return  # by the attempt whose answer was lost
                 raise NodeMissing("requeued or purged by somebody else meanwhile", path=path) from error
             name, data = _entry_set_aside(letter, raw) if letter.foreign else _entry(decode(raw, DeadLetter))
@@ -175,6 +181,7 @@ class Letters:
                 self._session.multi(
                     [topic, Delete(path), Create(f"{queue}/{name}", data, sequence=True)], deadline=deadline
                 )  # fmt: skip
+                self._record(letter, lane)
                 return
             except TransactionFailed as error:
                 if failed_with(error, NodeMissing) and error.operation.path.startswith(f"{queue}/"):
@@ -185,6 +192,12 @@ class Letters:
                 tried = tried or error.outcome_unknown
                 if time.monotonic() >= deadline:
                     raise
+
+    def _record(self, letter: DeadLetterInfo, lane: str | None) -> None:
+        if self.trail is not None and not letter.foreign:  # whose messages a foreign entry has nobody knew
+            kind = None if lane is None else "group" if LANE_MARK in lane else "durable"
+            what = {"topic": letter.topic, "producer": letter.producer, "seq": letter.seq, "n": 1}
+            self.trail.note("requeued", sub=letter.subscription, kind=kind, attempt=letter.attempts, **what)
 
     def _lane(self, letter: DeadLetterInfo, deadline: float) -> tuple[int, str]:
         """The epoch of its topic, and the lane to which the letter belongs at that epoch."""
@@ -300,9 +313,15 @@ def _fault(name: str, raw: bytes) -> str:
 
 def _entry(letter: DeadLetter) -> tuple[str, bytes]:
     """The name but for its sequence, and the data, of the entry that a letter becomes."""
-    raw = _unexpired(letter.frame, frames.decode(letter.frame))
-    frame = frames.decode(raw)
-    expires = frame.extras[0].expires if frame.extras and frame.extras[0] is not None else 0.0
+    frame = frames.decode(letter.frame)
+    extra = frame.extras[0] if frame.extras else None
+    if extra is not None and 0 < extra.expires <= time.time():
+        extra = msgspec.structs.replace(extra, expires=0.0)
+    data = msgspec.msgpack.encode(frame.data[0])
+    packed = Packed(data, len(data), frame.codec, None if extra is None else msgspec.msgpack.encode(extra))
+    whose = (frame.producer, frame.seq, frame.published_at)
+    raw = frames.encode(*whose, [packed], frame.numbers, frame.topic, again=True)
+    expires = 0.0 if extra is None else extra.expires
     inside = raw if len(raw) <= CARRIED_BYTES else None
     return entry_prefix(1, len(raw), carried=inside, expires=math.ceil(expires)), b"" if inside else raw
 
@@ -321,13 +340,3 @@ def _entry_set_aside(letter: DeadLetterInfo, raw: bytes) -> tuple[str, bytes]:
     if entry.carrier:
         return entry.name[:-10], b""
     return entry_prefix(entry.messages, len(raw), priority=entry.priority, expires=entry.expires), raw
-
-
-def _unexpired(raw: bytes, frame: Frame) -> bytes:
-    extra = frame.extras[0] if frame.extras else None
-    if extra is None or not extra.expires or extra.expires > time.time():
-        return raw
-    data = msgspec.msgpack.encode(frame.data[0])
-    kept = msgspec.msgpack.encode(msgspec.structs.replace(extra, expires=0.0))
-    packed = Packed(data, len(data), frame.codec, kept)
-    return frames.encode(frame.producer, frame.seq, frame.published_at, [packed], frame.numbers, frame.topic)
