@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench peers trails simulate check build spark-zip clean
+.PHONY: help demo test bench peers trails simulate faults soak check build spark-zip clean
 
 help:  ## say what there is
 	@echo "make demo     see it: caches on several nodes, invalidated through a real ZooKeeper"
@@ -18,6 +18,8 @@ help:  ## say what there is
 	@echo "make peers    the same work on Redis, RabbitMQ, NATS and kazoo's queue; writes benchmarks/results/"
 	@echo "make trails   the analysis of trails at scale, beside plain SQL and DuckDB; writes benchmarks/results/"
 	@echo "make simulate  the real code in simulated worlds: seeded schedules full of faults (SEEDS=10000)"
+	@echo "make soak     half an hour at half of the peak: does anything grow? (ARGS='--scenario storm'); writes soak/results/"
+	@echo "make faults   break servers, networks, disks and clocks while messages flow; writes faults/results/"
 	@echo "make check    lint, formatting and types"
 	@echo "make build    wheel and sdist, into dist/"
 	@echo "make spark-zip  the analysis for spark-submit, into dist/zkms_spark.zip"
@@ -41,6 +43,12 @@ trails: $(VENV)/dev.stamp $(VENV)/peers.stamp
 
 simulate: $(VENV)/dev.stamp
 	$(BIN)/python -m simulation --seeds $(SEEDS) --jobs 2 $(ARGS)
+
+soak: $(VENV)/bench.stamp
+	$(BIN)/python -m soak $(ARGS)
+
+faults: $(VENV)/dev.stamp
+	$(BIN)/python -m faults $(ARGS)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff check

@@ -83,16 +83,9 @@ def _affordable(queues: Mapping[Lane, Stat], budget: int) -> list[Lane]:
 
 
 def _waiting(entries: Iterable[Entry], parts: Mapping[int, Part]) -> int:
-    return sum(max(0, entry.messages - _done(parts.get(entry.sequence))) for entry in entries)
-
-
-def _done(part: Part | None) -> int:
-    if part is None:
-        return 0
-    try:
-        return part.done + int(part.more or "0", 16).bit_count()
-    except ValueError:
-        return part.done
+    return sum(
+        max(0, entry.messages - (parts[entry.sequence].count if entry.sequence in parts else 0)) for entry in entries
+    )
 
 
 def _delayed(entries: Iterable[Entry], parts: Mapping[int, Part], now: float) -> int:

@@ -183,7 +183,8 @@ class Bus:
         """Connect, make the tree if it is not there, and show up as a client."""
         try:
             if self.config.trail is not None:
-                self.trail = self._publisher.trail = Recorder(self.config.trail, self.client_id)
+                self.trail = Recorder(self.config.trail, self.client_id)
+                self._publisher.trail = self._letters.trail = self.trail
             self.session.start()
             ensure_tree(self.session, self.tree)
             self.session.listen(self._session_changed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 
 import msgspec
 
@@ -42,9 +43,12 @@ class Enrolment:
         self._tree = tree
         self._client_id = client_id
 
-    def enrol(self, topic: str, name: str, wanted: Registration) -> tuple[Registration, bool]:
+    def enrol(
+        self, topic: str, name: str, wanted: Registration, ledgers: Sequence[Ledger] = ()
+    ) -> tuple[Registration, bool]:
         """Register, unless that is done; the registration as it is, and whether we made it.
 
+        `ledgers` are those of its lanes, where what waits in its queues is known from before.
         `GroupMismatch` if one of that name is there that is of another kind, or has other partitions or selectors.
         """
         deadline = time.monotonic() + self._session.config.request_timeout
@@ -57,7 +61,7 @@ class Enrolment:
                 _compare(topic, name, found, wanted)
                 return found, False
             try:
-                self._session.multi(self._operations(topic, name, wanted), deadline=deadline)
+                self._session.multi(self._operations(topic, name, wanted, ledgers), deadline=deadline)
                 return wanted, True
             except TransactionFailed as error:
                 if not isinstance(error.cause, (NodeMissing, NodeExists, BadVersion)) or time.monotonic() >= deadline:
@@ -80,7 +84,7 @@ class Enrolment:
         except msgspec.MsgspecError as error:
             raise StoreError(f"overwritten by another program: {error}", path=path) from error
 
-    def _operations(self, topic: str, name: str, wanted: Registration) -> list[Operation]:
+    def _operations(self, topic: str, name: str, wanted: Registration, ledgers: Sequence[Ledger]) -> list[Operation]:
         tree = self._tree
         operations: list[Operation] = []
         lanes = lanes_of(name, wanted)
@@ -95,7 +99,10 @@ class Enrolment:
             Create(group, encode(Plan())),
             Create(tree.members(name, topic)),
             Create(tree.ledgers(name, topic)),
-            *(Create(tree.ledger(name, topic, number), encode(Ledger())) for number in range(len(lanes))),
+            *(
+                Create(tree.ledger(name, topic, number), encode(ledgers[number] if ledgers else Ledger()))
+                for number in range(len(lanes))
+            ),
             Create(tree.registration(topic, name), encode(wanted)),
             SetData(tree.topic(topic), b""),
         ]

@@ -5,12 +5,14 @@
             5  zero     3 bytes
             8  crc32    4 bytes  of the body
            12  length   4 bytes  of the body
-           16  body     MessagePack: [producer, seq, published_at, data, codec, extras, numbers, topic]
+           16  body     MessagePack: [producer, seq, published_at, data, codec, extras, numbers, topic,
+                               again]
 
 `data` has what each message holds, as MessagePack's own bytes, str, map, ..., so that what was published as text
 arrives as text without a word about it; with a codec, each is the bytes that the codec made. `extras`, if any message
 has one, has a [key, headers, id, expires] or nil for each. `numbers` has, for a frame of which this is a part, each
-message's number less `seq`; without it they are 0, 1, 2... `topic` is said where the queue's name does not say it.
+message's number less `seq`; without it they are 0, 1, 2... `topic` is said where the queue's name does not say it;
+`again` of what was a dead letter, and is to be delivered again.
 A message is encoded once, when it is published; a frame is decoded at once, and its messages are made one by one as
 they are handed over. Arrays may end early.
 """
@@ -28,6 +30,9 @@ from zkms.errors import CannotDecode, InvalidMessage
 
 MAGIC = b"zkms"
 VERSION = 1
+"""What is written. A new one is written only when all readers know it: one release reads it, the next one writes it."""
+READABLE = frozenset({VERSION})
+"""What is read: the versions before `VERSION` too, as long as anything of theirs may wait somewhere."""
 _HEADER = struct.Struct("!4sBxxxII")
 HEADER_SIZE = _HEADER.size
 
@@ -69,6 +74,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     extras: list[Extra | None] | None = None
     numbers: list[int] | None = None
     topic: str | None = None
+    again: bool = False
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -104,6 +110,8 @@ def encode(
     messages: Sequence[Packed],
     numbers: Sequence[int] | None = None,
     topic: str | None = None,
+    *,
+    again: bool = False,
 ) -> bytes:
     """The bytes of a queue entry; all messages are of one codec."""
     data = [msgspec.Raw(message.raw) for message in messages]
@@ -111,7 +119,9 @@ def encode(
     extras = None
     if any(message.extra is not None for message in messages):
         extras = [None if message.extra is None else msgspec.Raw(message.extra) for message in messages]
-    if numbers is not None or topic is not None:
+    if again:
+        parts += [extras, numbers, topic, again]
+    elif numbers is not None or topic is not None:
         parts += [extras, numbers, topic]
     elif extras is not None:
         parts.append(extras)
@@ -124,8 +134,8 @@ def decode(raw: bytes) -> Frame:
     if len(raw) < HEADER_SIZE or raw[:4] != MAGIC or any(raw[5:8]):
         raise CannotDecode("not written by zkms", raw=raw)
     _, version, checksum, length = _HEADER.unpack_from(raw)
-    if version != VERSION:
-        raise CannotDecode(f"frame version {version}, this zkms reads {VERSION}", raw=raw)
+    if version not in READABLE:
+        raise CannotDecode(f"frame version {version}, this zkms reads {', '.join(map(str, READABLE))}", raw=raw)
     body = memoryview(raw)[HEADER_SIZE:]
     if len(body) != length:
         raise CannotDecode(f"truncated: {len(body)} of {length} bytes", raw=raw)

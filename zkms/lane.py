@@ -255,7 +255,7 @@ class Lane:
             return
         if items is not None:
             self._stack.append((entry, items))
-            again = self.hold.epoch > 1 and entry.sequence < self.inherited()
+            again = entry.frame.again or (self.hold.epoch > 1 and entry.sequence < self.inherited())
             places = ((1 << entry.count) - 1) & ~entry.done
             self._note.ranged("redelivered" if again else "delivered", self, entry, places, None)
 

@@ -1,7 +1,8 @@
 """Dead letters: what readers could not do with, why, and the ways out: back into the queue, or away.
 
 A letter is below dead/SUBSCRIPTION/TOPIC. Beside them lies what was found in a queue and is no message of ours, byte by
-byte as it was (see quarantine.py): it can be looked at and purged, not requeued.
+byte as it was (see quarantine.py): it can be looked at and purged, not requeued, unless it is a frame that its reader
+was too old for and that this zkms can read.
 
 Requeueing is one transaction: delete the letter, create an entry in the queue, check that the subscription is still the
 one that was looked at. So a letter is requeued once, by however many at the same time, also if a reply is lost.
@@ -14,7 +15,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -32,14 +33,28 @@ from zkms.errors import (
     StoreError,
     TransactionFailed,
 )
-from zkms.frame import Extra, Frame, Packed
+from zkms.frame import Extra, Packed
 from zkms.limits import MAX_ENTRIES
 from zkms.operations import Check, Create, Delete
 from zkms.outgoing import CARRIED_BYTES
 from zkms.purge import delete_children
 from zkms.routing import partition_of
 from zkms.session import Session, failed_with
-from zkms.tree import DeadLetter, Registration, Tree, decode, entry_prefix, lanes_of, parse_entry, subscription_of
+from zkms.tree import (
+    LANE_MARK,
+    DeadLetter,
+    Registration,
+    Tree,
+    carried,
+    decode,
+    entry_prefix,
+    lanes_of,
+    parse_entry,
+    subscription_of,
+)
+
+if TYPE_CHECKING:
+    from zkms.trail.recorder import Recorder
 
 DEFAULT_LIMIT = 1000
 _LETTER = re.compile(r"d\.1\.\d{1,9}\.(\d{10})", re.ASCII)
@@ -82,9 +97,10 @@ class DeadLetterInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Letters:
-    """Reads, requeues and removes dead letters. Thread-safe."""
+    """Reads, requeues and removes dead letters; with a `trail`, what is requeued is recorded. Thread-safe."""
 
-    def __init__(self, session: Session, tree: Tree) -> None:
+    def __init__(self, session: Session, tree: Tree, trail: Recorder | None = None) -> None:
+        self.trail = trail
         self._session = session
         self._tree = tree
         self._discovery = Discovery(session, tree)
@@ -147,8 +163,6 @@ class Letters:
         has requeued or purged the letter. A message whose time is over does not expire again.
         """
         path = self._path(_place_of(letter))
-        if letter.foreign:
-            raise InvalidArgument(f"{letter.id!r} is no message, {letter.reason}: it can be purged, not requeued")
         deadline = time.monotonic() + self._session.config.request_timeout
         tried = False
         while True:
@@ -156,16 +170,18 @@ class Letters:
                 raw, _ = self._session.get(path, deadline=deadline)
             except NodeMissing as error:
                 if tried:
+                    self._record(letter, None)
                     return  # by the attempt whose answer was lost
                 raise NodeMissing("requeued or purged by somebody else meanwhile", path=path) from error
+            name, data = _entry_set_aside(letter, raw) if letter.foreign else _entry(decode(raw, DeadLetter))
             version, lane = self._lane(letter, deadline)
             queue = self._tree.queue(lane, letter.place.topic)
-            name, data = _entry(decode(raw, DeadLetter))
             topic = Check(self._tree.topic(letter.place.topic), version)
             try:
                 self._session.multi(
                     [topic, Delete(path), Create(f"{queue}/{name}", data, sequence=True)], deadline=deadline
                 )  # fmt: skip
+                self._record(letter, lane)
                 return
             except TransactionFailed as error:
                 if failed_with(error, NodeMissing) and error.operation.path.startswith(f"{queue}/"):
@@ -176,6 +192,12 @@ class Letters:
                 tried = tried or error.outcome_unknown
                 if time.monotonic() >= deadline:
                     raise
+
+    def _record(self, letter: DeadLetterInfo, lane: str | None) -> None:
+        if self.trail is not None and not letter.foreign:  # whose messages a foreign entry has nobody knew
+            kind = None if lane is None else "group" if LANE_MARK in lane else "durable"
+            what = {"topic": letter.topic, "producer": letter.producer, "seq": letter.seq, "n": 1}
+            self.trail.note("requeued", sub=letter.subscription, kind=kind, attempt=letter.attempts, **what)
 
     def _lane(self, letter: DeadLetterInfo, deadline: float) -> tuple[int, str]:
         """The epoch of its topic, and the lane to which the letter belongs at that epoch."""
@@ -196,7 +218,12 @@ class Letters:
                 topic, f"nobody is registered as {subscription!r}: subscribe again, or purge the letter"
             )
         lanes = lanes_of(subscription, registration)
-        lane = lanes[partition_of(letter.id if letter.key is None else letter.key, len(lanes))]
+        if letter.foreign:  # a frame as it was found, with whatever keys are in it
+            if letter.place.shelf not in lanes:
+                raise NotSubscribed(topic, f"{subscription!r} has other partitions now: it can be purged, not requeued")
+            lane = letter.place.shelf
+        else:
+            lane = lanes[partition_of(letter.id if letter.key is None else letter.key, len(lanes))]
         queue = self._session.exists(self._tree.queue(lane, topic), deadline=deadline)
         if queue is not None and queue.numChildren >= min(registration.limit, MAX_ENTRIES):
             raise QueueFull(topic, subscription, f"{queue.numChildren:,} entries")
@@ -286,18 +313,30 @@ def _fault(name: str, raw: bytes) -> str:
 
 def _entry(letter: DeadLetter) -> tuple[str, bytes]:
     """The name but for its sequence, and the data, of the entry that a letter becomes."""
-    raw = _unexpired(letter.frame, frames.decode(letter.frame))
-    frame = frames.decode(raw)
-    expires = frame.extras[0].expires if frame.extras and frame.extras[0] is not None else 0.0
-    carried = raw if len(raw) <= CARRIED_BYTES else None
-    return entry_prefix(1, len(raw), carried=carried, expires=math.ceil(expires)), b"" if carried else raw
-
-
-def _unexpired(raw: bytes, frame: Frame) -> bytes:
+    frame = frames.decode(letter.frame)
     extra = frame.extras[0] if frame.extras else None
-    if extra is None or not extra.expires or extra.expires > time.time():
-        return raw
+    if extra is not None and 0 < extra.expires <= time.time():
+        extra = msgspec.structs.replace(extra, expires=0.0)
     data = msgspec.msgpack.encode(frame.data[0])
-    kept = msgspec.msgpack.encode(msgspec.structs.replace(extra, expires=0.0))
-    packed = Packed(data, len(data), frame.codec, kept)
-    return frames.encode(frame.producer, frame.seq, frame.published_at, [packed], frame.numbers, frame.topic)
+    packed = Packed(data, len(data), frame.codec, None if extra is None else msgspec.msgpack.encode(extra))
+    whose = (frame.producer, frame.seq, frame.published_at)
+    raw = frames.encode(*whose, [packed], frame.numbers, frame.topic, again=True)
+    expires = 0.0 if extra is None else extra.expires
+    inside = raw if len(raw) <= CARRIED_BYTES else None
+    return entry_prefix(1, len(raw), carried=inside, expires=math.ceil(expires)), b"" if inside else raw
+
+
+def _entry_set_aside(letter: DeadLetterInfo, raw: bytes) -> tuple[str, bytes]:
+    """The same for something set aside, if this zkms can read it: its reader was older, and could not."""
+    entry = parse_entry(letter.place.name.partition("~")[0])
+    frame = carried(entry.name) if entry.carrier else raw
+    try:
+        if entry.foreign or entry.gap:
+            raise CannotDecode("not a message")
+        frames.decode(frame)
+    except CannotDecode as error:
+        said = f"{letter.id!r:.80} is no message, {letter.reason}: it can be purged, not requeued"
+        raise InvalidArgument(said) from error
+    if entry.carrier:
+        return entry.name[:-10], b""
+    return entry_prefix(entry.messages, len(raw), priority=entry.priority, expires=entry.expires), raw

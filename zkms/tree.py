@@ -375,6 +375,14 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     more: str = ""
     tries: dict[int, Try] = {}
 
+    @property
+    def count(self) -> int:
+        """How many of its messages are done with."""
+        try:
+            return self.done + int(self.more or "0", 16).bit_count()
+        except ValueError:
+            return self.done
+
 
 class Ledger(msgspec.Struct, frozen=True, tag_field="zkms", tag="ledger", omit_defaults=True):
     """The data of a lane's ledger: who reads it, and what is done with of the entries that are still there.

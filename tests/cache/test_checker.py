@@ -1,6 +1,6 @@
 """Processes that share a database through caches never read what a finished write has replaced.
 
-The longer runs, by hand: `python -m cache.checker --help`.
+The longer runs, by hand: `python -m faults.cache.run --help`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cache.checker import Run
-from cache.history import NEVER, History, Write, check
+from faults.cache.history import NEVER, History, Write, check
+from faults.cache.run import Run
 from zkms.testing import EmbeddedZooKeeper
 from zkms.testing.server import Server
 

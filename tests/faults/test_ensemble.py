@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from cache.checker import Run
 
 import zkms
+from faults.cache.run import Run
 from faults.conftest import Connect, Listener
 from zkms.session import State
 from zkms.testing import ZooKeeperContainer

@@ -138,7 +138,7 @@ def test_the_reason_is_said_in_plain_words(raw: bytes, reason: str) -> None:
 def test_a_reader_ignores_what_a_newer_writer_adds() -> None:
     """Arrays may grow at their end, of the frame and of each message."""
     body = msgspec.msgpack.encode(
-        ["p", 7, 2.0, [b"x"], None, [["k", None, None, 0.0, "new", 5]], None, None, {"also": "new"}]
+        ["p", 7, 2.0, [b"x"], None, [["k", None, None, 0.0, "new", 5]], None, None, False, {"also": "new"}]
     )
     frame = frames.decode(envelope(body))
     assert (frame.producer, frame.seq, frame.published_at, frame.codec) == ("p", 7, 2.0, None)

@@ -31,6 +31,8 @@ COMMANDS = {
     "purge": Lazy("zkms.cli.purge:purge", "Remove what waits in a queue."),
     "dead": Lazy("zkms.cli.dead:dead", "See dead letters and why they are; requeue or purge them."),
     "cleaner": Lazy("zkms_cleaner.daemon:main", "Purge what dead subscribers have left behind."),
+    "backup": Lazy("zkms.cli.backup:backup", "Write what is kept into one file: queues, delayed, dead letters."),
+    "restore": Lazy("zkms.cli.backup:restore", "Put back what is in a backup."),
     "trail": Lazy("zkms.cli.trail:trail", "Export what processes have recorded, or generate a trail."),
     "report": Lazy("zkms.cli.report:report", "Analyse a trail with Spark, into one HTML file."),
     "bench": Lazy("zkms.cli.bench:bench", "Measure how fast it is, beside the original's algorithm."),

@@ -10,12 +10,14 @@ import click
 from zkms.cli.connection import Inspector, inspect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
-from zkms.cli.options import Settings, settings
+from zkms.cli.options import Settings, settings, trail_option
 from zkms.cli.output import clock, confirmed, data_json, data_text, escape, plural, print_json, print_table
 from zkms.cli.progress import Progress
-from zkms.errors import NodeMissing, NotSubscribed, QueueFull
+from zkms.errors import InvalidArgument, NodeMissing, NotSubscribed, QueueFull
 from zkms.letters import DeadLetterInfo, Letters, Place
-from zkms.names import check_name, check_topic
+from zkms.names import check_name, check_topic, new_client_id
+from zkms.trail.recorder import recording
+from zkms.trail.settings import as_trail
 
 CHUNK = 500
 """Letters that are read at a time."""
@@ -85,6 +87,7 @@ def show(settings: Settings, ids: Chosen, topic: str | None, subscription: str |
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @_filters
 @click.option("--all", "everything", is_flag=True, help="All that are there now, within --topic and --subscription.")
+@trail_option
 @settings
 @click.pass_context
 def requeue(
@@ -94,6 +97,7 @@ def requeue(
     topic: str | None,
     subscription: str | None,
     everything: bool,
+    trail: str | None,
 ) -> None:
     """Put letters back into their subscription's queue: delivered again, with all attempts before them.
 
@@ -103,8 +107,9 @@ def requeue(
     """
     _check_choice(ids, everything)
     requeued, kept = 0, 0
-    with inspect(settings) as inspector:
+    with recording(as_trail(trail), new_client_id()) as recorder, inspect(settings) as inspector:
         letters, places = _find(inspector, topic, subscription)
+        letters.trail = recorder
         chosen = None if everything else _chosen(letters, places, ids)
         with Progress("letters", len(places if chosen is None else chosen)) as progress:
             for start in range(0, len(places) if chosen is None else 1, CHUNK):
@@ -124,10 +129,8 @@ def requeue(
 
 def _requeue(letters: Letters, letter: DeadLetterInfo) -> bool:
     try:
-        if letter.foreign:
-            raise NotSubscribed(letter.topic, f"no message: {letter.reason}")
         letters.requeue(letter)
-    except (NotSubscribed, QueueFull, NodeMissing) as error:
+    except (InvalidArgument, NotSubscribed, QueueFull, NodeMissing) as error:
         click.echo(f"{escape(letter.id)} of {escape(letter.subscription)}: {escape(str(error))}", err=True)
         return False
     return True

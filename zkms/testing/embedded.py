@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
 
@@ -26,6 +26,7 @@ from zkms.testing.ports import free_ports, is_free
 from zkms.testing.words import ask, await_serving, mode
 from zkms.testing.zoocfg import Setting, zoo_cfg
 
+Wrap = Callable[[int, list[str | Path]], list[str | Path]]
 HOST = "127.0.0.1"
 LAST_PORT = 65_535
 
@@ -59,14 +60,16 @@ class EmbeddedZooKeeper:
         heap: str = "512m",
         short_lived: bool = True,
         jvm_args: Sequence[str] = (),
+        wrap: Wrap | None = None,
         timeout: float = 60.0,
     ) -> None:
         """Describe the servers; `start()` or `with` runs them.
 
         Clients find them at `port` and the ports after it, else at free ones. `data` is kept, a temporary directory is
         not. Logs go into the data directory unless `log` names a file; an ensemble's get the node's number appended.
-        `config` adds to or replaces lines of zoo.cfg, `jvm_args` comes last on the Java command line. `short_lived`
-        servers start in half the time, for tests; others get faster while they run.
+        `short_lived` servers start in half the time, for tests; others get faster while they run.
+        `config` adds to or replaces lines of zoo.cfg, `jvm_args` comes last on the Java command line. `wrap` gets the
+        number of a node, from 0, and its whole command line, which ends with its zoo.cfg, and returns the one to run.
         """
         if nodes < 1 or nodes % 2 == 0:
             raise InvalidArgument(f"an ensemble has an odd number of nodes, not {nodes}")
@@ -77,6 +80,7 @@ class EmbeddedZooKeeper:
         self._tick_time = tick_time
         self._config = dict(config or {})
         self._jvm_args = (*_JVM_ARGS, *(_SHORT_LIVED if short_lived else ()), f"-Xmx{heap}", *jvm_args)
+        self._wrap = wrap or (lambda _node, command: command)
         self._timeout = timeout
         self._nodes: list[Node] = []
         self._data: Path | None = None
@@ -243,7 +247,8 @@ class EmbeddedZooKeeper:
             except OSError as error:
                 raise ServerError(f"cannot write to the data directory {directory}: {error.strerror}") from error
             kept = self._given_data is not None or self._given_log is not None
-            node = Node(port, self._log_file(number, directory), [*command, directory / "zoo.cfg"], log_kept=kept)
+            own = self._wrap(number - 1, [*command, directory / "zoo.cfg"])
+            node = Node(port, self._log_file(number, directory), own, log_kept=kept)
             self._nodes.append(node)
         for node in self._nodes:
             node.start()

@@ -28,6 +28,7 @@ What happened, and what such a line says besides when:
     nacked        sub topic kind producer seq n attempt [partition epoch due reason]   given back, to come again
     expired       [sub] topic producer seq n expires              dropped, as its time was over
     dead          sub topic [producer seq] n reason               set aside: dead letters
+    requeued      sub topic producer seq n attempt [kind]         a dead letter is to be delivered again: `redelivered`
     gap           sub topic reason                                something may have been missed before this point
     purged        sub topic n reason                              a queue was emptied, `n` messages in it, by this node
 
@@ -64,6 +65,7 @@ EVENTS = (
     "dead",
     "gap",
     "purged",
+    "requeued",
 )
 KINDS = ("live", "durable", "group")
 VIOLATIONS = {

@@ -1,4 +1,4 @@
-"""One process of the checker: `python worker.py JSON`. Reads and writes rows of a shared SQLite file through a cache.
+"""`python -m faults.cache.worker JSON`: reads and writes rows of a shared SQLite file through a cache.
 
 Says "ready" when its cache is trusted, begins at the first line of its input, ends at the second, and then says what
 its cache has counted. `without` takes a mechanism of the cache away, so that the checker can be seen to notice.
@@ -15,9 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cache.history import NEVER, History, Write
-
 import zkms
+from faults.cache.history import NEVER, History, Write
 from zkms.cache import Cache
 from zkms.cache.pulse import Pulse
 from zkms.cache.store import Store
@@ -42,7 +41,11 @@ class Worker:
         self.options = options
         self.stop = threading.Event()
         self.bus = zkms.connect(
-            options["hosts"], options["root"], cleaner=False, session_timeout=options["session_timeout"]
+            options["hosts"],
+            options["root"],
+            cleaner=False,
+            session_timeout=options["session_timeout"],
+            trail=options["trail"],
         )
         self.cache = Cache(self.bus, "rows", max_staleness=options["max_staleness"])
         self._local = threading.local()
@@ -77,6 +80,7 @@ class Worker:
             return Write(version, begun, done, done)
         if random.random() < 0.5:
             outcome = cache.invalidate(key, wait=allowed)
+            assert outcome is not None
             done = time.monotonic()
             return Write(version, begun, done if outcome.sent else NEVER, done if outcome else NEVER)
         deadline = time.monotonic() + allowed

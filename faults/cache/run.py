@@ -1,6 +1,6 @@
 """The checker: processes read and write a shared SQLite file through caches; every read is compared with the writes.
 
-    python -m cache.checker --seconds 60 --processes 8 --keys 1000 [--cut] [--stop] [--kill-leader] [--aio]
+    python -m faults.cache.run --seconds 60 --processes 8 --keys 1000 [--cut] [--stop] [--kill-leader] [--aio]
                             [--without guard]
 
 With `--cut`, one process is cut off from ZooKeeper for longer than its session; with `--stop`, one is stopped and
@@ -22,17 +22,28 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
 import zkms
-from cache.history import Findings, check
+from faults.cache.history import Findings, check
+from faults.crew import import_path
 from zkms.testing import EmbeddedZooKeeper, Proxy
+from zkms.testing.errors import ServerError
 from zkms.testing.server import Server
 
-PROGRAMS = Path(__file__).parent / "programs"
-TESTS = Path(__file__).parents[1]
+
+class Way(Protocol):
+    """How a process reaches ZooKeeper: a server, a proxy, ..."""
+
+    @property
+    def hosts(self) -> str:
+        """Where it connects."""
+
+
+Workers = list[subprocess.Popen[str]]
 
 
 @dataclass
@@ -50,8 +61,9 @@ class Run:
     kill_leader: bool = False
     aio: bool = False
     without: str | None = None
+    trail: str | None = None
     findings: Findings = field(default_factory=Findings)
-    counted: list[dict[str, object]] = field(default_factory=list)
+    counted: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def flushes(self) -> Counter[str]:
@@ -74,7 +86,25 @@ class Run:
         )
 
     def on(self, zookeeper: Server, root: str, directory: Path) -> Run:
-        """Carry it out."""
+        """Carry it out, with the faults that were asked for."""
+        with Proxy(zookeeper.hosts) as proxy:
+            ways: list[Way] = [zookeeper] * self.processes
+            if self.cut:
+                ways[0] = proxy
+            with self.working(ways, root, directory) as workers:
+                self._disturb(zookeeper, proxy, workers)
+                if self.cut or self.stop or self.kill_leader:
+                    self.await_all(zookeeper, root)
+        return self
+
+    @contextlib.contextmanager
+    def working(
+        self, ways: Sequence[Way], root: str, directory: Path, settings: Callable[[int], list[str]] = lambda _number: []
+    ) -> Iterator[Workers]:
+        """Processes that read and write until the block ends, one for each way to ZooKeeper; then what they found.
+
+        `settings` are added to the environment of a process, as NAME=VALUE.
+        """
         database = directory / "rows.sqlite"
         with contextlib.closing(sqlite3.connect(database)) as connection, connection:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -83,29 +113,25 @@ class Run:
             connection.executemany("INSERT INTO rows VALUES (?, 1)", [(key,) for key in range(self.keys)])
         history = directory / "history"
         history.mkdir()
-        with Proxy(zookeeper.hosts) as proxy, contextlib.ExitStack() as stack:
-            ways: list[Server | Proxy] = [zookeeper] * self.processes
-            if self.cut:
-                ways[0] = proxy
+        with contextlib.ExitStack() as stack:
             workers = [
-                stack.enter_context(self._worker(number, way, root, database, history))
+                stack.enter_context(self._worker(number, way, root, database, history, settings(number)))
                 for number, way in enumerate(ways)
             ]
             for worker in workers:
-                assert worker.stdout is not None
-                assert worker.stdout.readline() == "ready\n", "a worker did not come up"
+                if _line(worker) != "ready\n":
+                    raise ServerError(f"a worker did not come up, and ended with {worker.wait(60)}")
             _say(workers)
-            self._disturb(zookeeper, proxy, workers)
-            self._await_all(zookeeper, root)
-            _say(workers)
-            for worker in workers:
-                assert worker.stdout is not None
-                self.counted.append(json.loads(worker.stdout.readline()))
-                assert worker.wait(60) == 0
+            yield workers
+            living = [worker for worker in workers if worker.poll() is None]
+            _say(living)
+            for worker in living:
+                self.counted.append(json.loads(_line(worker)))
+                if worker.wait(60) != 0:
+                    raise ServerError(f"a worker ended with {worker.returncode}")
         self.findings = check(sorted(history.iterdir()), self.max_staleness)
-        return self
 
-    def _disturb(self, zookeeper: Server, proxy: Proxy, workers: list[subprocess.Popen[str]]) -> None:
+    def _disturb(self, zookeeper: Server, proxy: Proxy, workers: Workers) -> None:
         """Faults begin after a quarter of the time, and end before the last one."""
         end = time.monotonic() + self.seconds
         time.sleep(self.seconds / 4)
@@ -127,18 +153,19 @@ class Run:
             zookeeper.restart(killed, wait=False)
         time.sleep(max(0.0, end - time.monotonic()))
 
-    def _await_all(self, zookeeper: Server, root: str) -> None:
+    def await_all(self, zookeeper: Way, root: str, processes: int | None = None) -> None:
         """Those who were away come back, and have a moment to read."""
-        if self.cut or self.stop or self.kill_leader:
-            with zkms.connect(zookeeper.hosts, root, cleaner=False, request_timeout=60.0) as bus:
-                deadline = time.monotonic() + 60
-                while len(bus.subscriptions("zkms.cache.rows")) < self.processes and time.monotonic() < deadline:
-                    time.sleep(0.05)
-            time.sleep(1.0)
+        with zkms.connect(zookeeper.hosts, root, cleaner=False, request_timeout=60.0) as bus:
+            deadline = time.monotonic() + 60
+            while len(bus.subscriptions("zkms.cache.rows")) < (processes or self.processes):
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.05)
+        time.sleep(1.0)
 
     @contextlib.contextmanager
     def _worker(
-        self, number: int, through: Server | Proxy, root: str, database: Path, history: Path
+        self, number: int, through: Way, root: str, database: Path, history: Path, settings: list[str]
     ) -> Iterator[subprocess.Popen[str]]:
         options = {
             "number": number,
@@ -151,15 +178,19 @@ class Run:
             "session_timeout": self.session_timeout,
             "max_staleness": self.max_staleness,
             "without": self.without,
+            "trail": self.trail,
         }
-        paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
-        process = subprocess.Popen(
-            [sys.executable, str(PROGRAMS / ("aio_worker.py" if self.aio else "worker.py")), json.dumps(options)],
-            env=os.environ | {"PYTHONPATH": paths},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        program = "faults.cache.aio_worker" if self.aio else "faults.cache.worker"
+        added = dict(setting.split("=", 1) for setting in settings)
+        with (history.parent / f"worker-{number}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", program, json.dumps(options)],
+                env=os.environ | {"PYTHONPATH": import_path()} | added,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
         try:
             yield process
         finally:
@@ -167,16 +198,21 @@ class Run:
             process.wait()
 
 
-def _say(workers: list[subprocess.Popen[str]]) -> None:
+def _say(workers: Workers) -> None:
     for worker in workers:
         assert worker.stdin is not None
         worker.stdin.write("go\n")
         worker.stdin.flush()
 
 
+def _line(worker: subprocess.Popen[str]) -> str:
+    assert worker.stdout is not None
+    return worker.stdout.readline()
+
+
 def main() -> int:
     """Run it by hand, on a ZooKeeper of its own."""
-    parser = argparse.ArgumentParser(prog="python -m cache.checker")
+    parser = argparse.ArgumentParser(prog="python -m faults.cache.run")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--keys", type=int, default=1000)

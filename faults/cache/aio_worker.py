@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cache.history import NEVER, History, Write
-from worker import take_away
-
 import zkms.aio
+from faults.cache.history import NEVER, History, Write
+from faults.cache.worker import take_away
 
 READERS, WRITERS = 4, 4
 

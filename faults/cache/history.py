@@ -60,6 +60,8 @@ class Findings:
     """Reads that began after a writer's call had returned, and saw an older value."""
     stale: list[str] = field(default_factory=list)
     """Reads of a value that had been invalidated more than `max_staleness` before."""
+    moments: dict[str, list[float]] = field(default_factory=dict)
+    """When writes were finished, by the name of the file."""
     oldest: float = 0.0
     """Seconds between the beginning of a commit and the last read of what it replaced."""
 
@@ -75,14 +77,18 @@ def check(paths: Iterable[Path], max_staleness: float) -> Findings:
     """Compare all reads with all writes."""
     reads: dict[int, list[tuple[float, int]]] = defaultdict(list)
     writes: dict[int, list[Write]] = defaultdict(list)
+    moments: dict[str, list[float]] = {}
     for path in paths:
         data = path.read_bytes()
+        moments[path.name] = []
         for key, version, begun, sent, done in _RECORD.iter_unpack(data[: len(data) // _RECORD.size * _RECORD.size]):
             if done < 0:
                 reads[key].append((begun, version))
             else:
                 writes[key].append(Write(version, begun, sent, done))
-    findings = Findings(reads=sum(map(len, reads.values())), writes=sum(map(len, writes.values())))
+                moments[path.name] += [done] if done != NEVER else []
+    counts = [sum(map(len, each.values())) for each in (reads, writes)]
+    findings = Findings(reads=counts[0], writes=counts[1], moments=moments)
     for key in writes.keys() | reads.keys():
         _check_key(key, reads[key], sorted(writes[key]), max_staleness, findings)
     return findings

@@ -1,0 +1,22 @@
+"""The second opinion: Spark's audit of the trails that the processes of a trial have left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from zkms.testing.errors import ServerError
+
+_LONGEST = 600.0
+
+
+def audited(trail: Path, page: Path) -> str:
+    """What `zkms report` says of all guarantees together: kept, broken, undecided or untried; `page` says why."""
+    command = [sys.executable, "-m", "zkms", "report", "--trail", str(trail), "--out", str(page), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
+    if done.returncode != 0:
+        raise ServerError(f"zkms report failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+    return str(msgspec.json.decode(done.stdout)["verdict"])

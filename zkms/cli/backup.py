@@ -1,0 +1,80 @@
+"""`zkms backup` and `zkms restore`: what is kept, into one file and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from zkms.archive import Summary, examine
+from zkms.backup import back_up
+from zkms.cli.connection import inspect
+from zkms.cli.exit_codes import Exit
+from zkms.cli.failure import Failure
+from zkms.cli.options import Settings, settings
+from zkms.cli.output import clock, escape, plural, print_json
+from zkms.cli.progress import Progress
+from zkms.names import new_client_id
+from zkms.restore import restore as restore_file
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("file", type=FILE)
+@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+@settings
+def backup(settings: Settings, file: Path, force: bool) -> None:
+    """Write what is kept into FILE: durable subscriptions, groups, queues, delayed messages, dead letters.
+
+    Everybody may go on meanwhile; each queue is consistent by itself. FILE holds messages: only you can read it. What
+    live subscriptions have is not in it.
+    """
+    if file.exists() and not force:
+        raise Failure(f"{file} is there already: choose another name, or pass --force", Exit.USAGE)
+    with inspect(settings) as inspector, Progress("records") as progress:
+        summary = back_up(inspector.session, inspector.tree, file, progress.add)
+    if settings.json:
+        print_json(summary)
+    else:
+        click.echo(f"Backed up {_contents(summary)} into {file} ({summary.bytes:,} bytes).")
+
+
+@click.command()
+@click.argument("file", type=FILE)
+@click.option("--dry-run", is_flag=True, help="Only check the file, and say what is in it.")
+@click.option("--add", is_flag=True, help="Also if something is kept below the root already; that is left as it is.")
+@settings
+def restore(settings: Settings, file: Path, dry_run: bool, add: bool) -> None:
+    """Put back what is in FILE: exactly what was not acked, in order.
+
+    The root has to be empty of durable subscriptions, groups, delayed messages and dead letters, unless --add is given.
+    FILE is checked as a whole before anything is written.
+    """
+    summary = examine(file)[0]
+    if dry_run:
+        if settings.json:
+            print_json(summary)
+        else:
+            click.echo(f"{file} is whole: {_contents(summary)}, of {escape(summary.root)} at {clock(summary.at)}.")
+        return
+    with inspect(settings) as inspector, Progress("records", summary.records) as progress:
+        done = restore_file(
+            inspector.session, inspector.tree, file, add=add, client=new_client_id(), progress=progress.add
+        )
+    if settings.json:
+        print_json(done)
+        return
+    click.echo(
+        f"Restored {plural(done.subscriptions, 'subscription')} with {plural(done.entries, 'entry', 'entries')}, "
+        f"{plural(done.delayed, 'delayed message')}, {plural(done.letters, 'dead letter')}."
+    )
+    for name in done.kept:
+        click.echo(f"Left as it is, because it exists: {escape(name)}.", err=True)
+
+
+def _contents(summary: Summary) -> str:
+    return (
+        f"{plural(summary.subscriptions, 'subscription')} with {plural(summary.messages, 'message')} to be read, "
+        f"{plural(summary.delayed, 'delayed message')}, {plural(summary.letters, 'dead letter')}"
+    )
