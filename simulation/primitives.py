@@ -29,9 +29,9 @@ class RLock:
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """As threading's."""
         me = task() or _NOBODY
+        if here().over:
+            return True
         if isinstance(me, Task):
-            if here().over:
-                return True
             here().pause()
         if self._owner is me and self._may_nest():
             self._depth += 1

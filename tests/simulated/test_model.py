@@ -140,11 +140,11 @@ def test_it_answers_as_the_real_one_does(zookeeper: Server, zookeeper_root: str,
 def test_the_comparison_would_notice_a_difference(
     zookeeper: Server, zookeeper_root: str, model: Ensemble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mutation of the model: it tells how many children there were, and not how often they changed."""
+    """A mutation of the model: it counts changes of children from one."""
     from simulation.store import Znode
 
     original = Znode.stat
-    monkeypatch.setattr(Znode, "stat", lambda znode: original(znode)._replace(cversion=znode.created))
+    monkeypatch.setattr(Znode, "stat", lambda znode: original(znode)._replace(cversion=original(znode).cversion + 1))
     with pytest.raises(AssertionError):
         test_it_answers_as_the_real_one_does(zookeeper, zookeeper_root, model, 0)
 
