@@ -11,6 +11,7 @@ import time
 from concurrent.futures import Future
 
 from zkms import frame as frames
+from zkms.access import acl
 from zkms.delayed import Delayed
 from zkms.errors import MessageTooLarge
 from zkms.frame import Packed
@@ -91,16 +92,20 @@ class Outgoing:
         copies = sum(target.picks is None for target in self.targets)
         self.shared = (copies - 1) * len(whole) > COPIED_BYTES
         body = self.body(producer) if self.shared else None
-        encoded: dict[Picks, tuple[str, bytes]] = {None: self._entry(None, whole, body)}
+        encoded: dict[tuple[Picks, bool], tuple[str, bytes]] = {}
         operations: list[Operation] = [Check(tree.topic(self.topic), snapshot.epoch)]
         for target in self.targets:
-            picks = target.picks
-            if picks not in encoded:
-                encoded[picks] = self._entry(picks, self.encode(producer, picks, said), None)
-            name, data = encoded[picks]
-            operations.append(Create(f"{tree.queue(*target.queue)}/{name}", data, sequence=True))
+            picks, readers = target.picks, target.member.acl
+            form = picks, bool(readers)  # names can be read by producers, so they carry nothing that is for one alone
+            if form not in encoded:
+                raw = whole if picks is None else self.encode(producer, picks, said)
+                encoded[form] = self._entry(picks, raw, body if picks is None else None, carry=not readers)
+            name, data = encoded[form]
+            path = f"{tree.queue(*target.queue)}/{name}"
+            operations.append(Create(path, data, sequence=True, acl=acl(readers)))
         if body is not None:
-            operations.append(Create(tree.body(*body), whole))
+            readers = tuple(entry for target in self.targets if target.picks is None for entry in target.member.acl)
+            operations.append(Create(tree.body(*body), whole, acl=acl(tuple(dict.fromkeys(readers)))))
         operations += self.remember(tree, producer)
         operations.append(Check(tree.subscribers, snapshot.roll))
         operations += [Check(tree.topic(pattern), epoch) for pattern, epoch in snapshot.patterns]
@@ -135,11 +140,13 @@ class Outgoing:
         messages = self.packed if picks is None else [self.packed[place] for place in picks]
         return frames.encode(producer, self.seq, self.at, messages, picks, topic)
 
-    def _entry(self, picks: Picks, raw: bytes, body: tuple[str, int] | None) -> tuple[str, bytes]:
+    def _entry(
+        self, picks: Picks, raw: bytes, body: tuple[str, int] | None, *, carry: bool = True
+    ) -> tuple[str, bytes]:
         """The name of a queue entry but for its sequence, and its data."""
         messages = self.packed if picks is None else [self.packed[place] for place in picks]
         last = max(message.expires or math.inf for message in messages)
-        carried = raw if len(raw) <= CARRIED_BYTES and not body else None
+        carried = raw if carry and len(raw) <= CARRIED_BYTES and not body else None
         name = entry_prefix(
             len(messages),
             len(raw),
