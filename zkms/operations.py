@@ -66,8 +66,8 @@ def transaction_size(operations: Sequence[Operation], overhead: int = 0) -> int:
     size = 64
     for operation in operations:
         size += _PER_OPERATION + overhead + len(operation.path.encode())
-        if isinstance(operation, (Create, SetData)):
-            size += len(operation.data)
         if isinstance(operation, Create):
-            size += len(operation.acl)
+            size += len(operation.data) + len(operation.acl)
+        elif isinstance(operation, SetData):
+            size += len(operation.data)
     return size

@@ -92,20 +92,20 @@ class Outgoing:
         copies = sum(target.picks is None for target in self.targets)
         self.shared = (copies - 1) * len(whole) > COPIED_BYTES
         body = self.body(producer) if self.shared else None
-        encoded: dict[tuple[Picks, bool], tuple[str, bytes]] = {}
+        encoded: dict[tuple[Picks, bool] | Picks, tuple[str, bytes]] = {}
         operations: list[Operation] = [Check(tree.topic(self.topic), snapshot.epoch)]
         for target in self.targets:
             picks, readers = target.picks, target.member.acl
-            form = picks, bool(readers)  # names can be read by producers, so they carry nothing that is for one alone
+            # Names can be read by all producers, so they carry nothing that is for one subscriber alone.
+            form = (picks, True) if readers else picks
             if form not in encoded:
                 raw = whole if picks is None else self.encode(producer, picks, said)
                 encoded[form] = self._entry(picks, raw, body if picks is None else None, carry=not readers)
             name, data = encoded[form]
-            path = f"{tree.queue(*target.queue)}/{name}"
-            operations.append(Create(path, data, sequence=True, acl=acl(readers)))
+            own = acl(readers) if readers else b""
+            operations.append(Create(f"{tree.queue(*target.queue)}/{name}", data, False, True, own))
         if body is not None:
-            readers = tuple(entry for target in self.targets if target.picks is None for entry in target.member.acl)
-            operations.append(Create(tree.body(*body), whole, acl=acl(tuple(dict.fromkeys(readers)))))
+            operations.append(Create(tree.body(*body), whole, acl=self._body_acl()))
         operations += self.remember(tree, producer)
         operations.append(Check(tree.subscribers, snapshot.roll))
         operations += [Check(tree.topic(pattern), epoch) for pattern, epoch in snapshot.patterns]
@@ -117,6 +117,12 @@ class Outgoing:
         if largest > LARGEST_KEPT and not all(target.member.live for target in self.targets):
             raise MessageTooLarge(self.topic, largest, LARGEST_KEPT, len(self.targets))
         return operations
+
+    def _body_acl(self) -> bytes:
+        """For all who are pointed to it."""
+        if not self.targets[0].member.acl:  # then nobody has one
+            return b""
+        return acl(tuple(entry for target in self.targets if target.picks is None for entry in target.member.acl))
 
     def remember(self, tree: Tree, producer: str) -> list[Operation]:
         """What keeps its messages' ids from being stored again, and the log by which they are forgotten."""

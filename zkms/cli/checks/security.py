@@ -43,7 +43,8 @@ def check_way(config: Config) -> Iterator[Finding]:
     else:
         advice = "set secureClientPort in zoo.cfg, and ZKMS_TLS_CA here or tls= in zkms.connect()"
         yield Finding("encryption", "warning", "none: passwords and messages can be read on their way", advice)
-    yield from (_words(host, port) for host, port in addresses)
+    for host, port in addresses:
+        yield from _words(host, port)
 
 
 def _is_here(host: str) -> bool:
@@ -53,20 +54,23 @@ def _is_here(host: str) -> bool:
         return host == "localhost"
 
 
-def _words(host: str, port: int) -> Finding:
+def _words(host: str, port: int) -> Iterator[Finding]:
     told = []
+    answered = False
     for word, what in WORDS.items():
         try:
             answer = ask(host, port, word)
         except OSError:
             continue
+        answered = True
         if answer and "not in the whitelist" not in answer:
             told.append(f"{word} ({what})")
     where = f"words {host}:{port}"
-    if not told:
-        return Finding(where, "ok", "tells nobody who and what is there")
-    said = f"tells everybody who asks: {', '.join(told)}"
-    return Finding(where, "warning", said, "4lw.commands.whitelist=srvr in its zoo.cfg")
+    if told:
+        said = f"tells everybody who asks: {', '.join(told)}"
+        yield Finding(where, "warning", said, "4lw.commands.whitelist=srvr in its zoo.cfg")
+    elif answered:
+        yield Finding(where, "ok", "tells nobody who and what is there")
 
 
 def check_access(inspector: Inspector) -> Iterator[Finding]:
