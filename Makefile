@@ -18,7 +18,7 @@ help:  ## say what there is
 	@echo "make trails   the analysis of trails at scale, beside plain SQL and DuckDB; writes benchmarks/results/"
 	@echo "make soak     half an hour at half of the peak: does anything grow? (ARGS='--scenario storm'); writes soak/results/"
 	@echo "make faults   break servers, networks, disks and clocks while messages flow; writes faults/results/"
-	@echo "make check    lint, formatting and types"
+	@echo "make check    lint, formatting, types, and what is known against the versions we depend on"
 	@echo "make build    wheel and sdist, into dist/"
 	@echo "make spark-zip  the analysis for spark-submit, into dist/zkms_spark.zip"
 	@echo "make clean    remove what the others made"
@@ -49,6 +49,7 @@ check: $(VENV)/dev.stamp
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/python .ci/audit.py constraints.txt
 
 build: $(VENV)/dev.stamp
 	rm -rf dist

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
@@ -98,6 +99,15 @@ def test_every_path_of_the_tree_has_its_kind() -> None:
         tree.staged_part("j", "r", "p"): "staged job", f"{tree.cleaner}/c_0000000001": "candidate",
     }  # fmt: skip
     assert {path: access.kind_of(tree.root, path) for path in kinds} == kinds
+
+
+def test_the_threat_model_says_the_same_as_the_table() -> None:
+    """Kind by kind."""
+    text = (Path(__file__).parents[2] / "docs" / "threat-model.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    told = {row[0]: row[2:] for row in rows if len(row) == 5 and row[0] != "kind"}
+    rights = {kind: [part.partition(":")[0].strip("-") for part in parts] for kind, parts in told.items()}
+    assert rights == {kind: list(rule) for kind, rule in access.TABLE.items()}
 
 
 # -- roles -----------------------------------------------------------------------------------------------------------
