@@ -44,6 +44,12 @@ def server() -> Iterator[EmbeddedZooKeeper]:
         yield zookeeper
 
 
+@pytest.fixture(autouse=True)
+def logging_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that run in this process do not set it up for all tests."""
+    monkeypatch.setattr("zkms.cli.options.set_up_logging", lambda _verbose: None)
+
+
 @pytest.fixture
 def hosts(server: EmbeddedZooKeeper) -> str:
     """Where it is."""
