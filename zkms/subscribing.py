@@ -240,7 +240,7 @@ def enrol(bus: Bus, request: Request) -> tuple[Registration, bool]:
             partitions = found.partitions
     wanted = request.registration(bus.client_id, partitions, bus.session.rights)
     registration, created = bus.enrolment.enrol(topic, name, wanted)
-    if registration.owner != wanted.owner:
+    if bus.session.rights is not None and registration.owner != wanted.owner:
         others = ", ".join(map(masked, registration.owner)) or "nobody"
         raise Unauthorised(f"{name!r} of {topic!r} belongs to {others}, and these credentials are not theirs")
     if created and bus.trail is not None:
