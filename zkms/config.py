@@ -7,7 +7,6 @@ import os
 import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from kazoo.hosts import collect_hosts
@@ -79,7 +78,7 @@ class Tls:
 
     def __post_init__(self) -> None:
         for what, path in (("ca", self.ca), ("cert", self.cert), ("key", self.key)):
-            if path is not None and not Path(path).is_file():
+            if path is not None and not os.path.isfile(path):  # noqa: PTH113 - Path's raises for a name that is too long
                 raise InvalidArgument(f"tls: {what} file {path!r} does not exist")
         if self.check_hostname and not self.verify:
             raise InvalidArgument("tls: check_hostname needs verify; pass check_hostname=False as well")

@@ -176,11 +176,14 @@ class Letters:
                 raise NodeMissing("requeued or purged by somebody else meanwhile", path=path) from error
             rights = self._session.rights
             carry = rights is None  # else the names of entries are for more than may read them
-            name, data = (
-                _entry_set_aside(letter, raw, carry=carry)
-                if letter.foreign
-                else _entry(decode(raw, DeadLetter), carry=carry)
-            )
+            try:
+                name, data = (
+                    _entry_set_aside(letter, raw, carry=carry)
+                    if letter.foreign
+                    else _entry(decode(raw, DeadLetter), carry=carry)
+                )
+            except msgspec.MsgspecError as error:
+                raise StoreError(f"overwritten by another program: {error}", path=path) from error
             version, lane, owner = self._lane(letter, deadline)
             queue = self._tree.queue(lane, letter.place.topic)
             readers = () if rights is None else rights.readers(owner)

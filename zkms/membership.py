@@ -105,6 +105,8 @@ class Membership:
         for pattern in patterns_in(data):
             if matches(pattern, topic):
                 epoch, members = self._list(pattern, expire, deadline)
+                if epoch < 0:  # on the list by mistake: whoever makes its znode writes the list again
+                    continue
                 snapshot.patterns += ((pattern, epoch),)
                 snapshot.members += members
         if snapshot.epoch < 0 and not snapshot.members:

@@ -274,8 +274,10 @@ class Receipt:
         assert self._delayed is not None  # noqa: S101 - whatever waits has a place to wait in
         try:
             data, stat = self._session.get(self._delayed.record(self._tree), deadline=deadline)
-            moved = decode(data, Moved)
-        except (NodeMissing, msgspec.MsgspecError):
+            moved = moved_to(self._tree, data)
+        except NodeMissing:
+            moved = None
+        if moved is None:
             self._settle(WAITING, LONG_AGO)
             return
         del self._pending[WAITING]
@@ -325,6 +327,20 @@ class Receipt:
             if (frame.producer, frame.seq) == (self.producer, self._first):
                 return path
         return None
+
+
+def moved_to(tree: Tree, data: bytes) -> Moved | None:
+    """Who got a message that was due; None if another program wrote that, or it names what is no queue."""
+    try:
+        moved = decode(data, Moved)
+    except msgspec.MsgspecError:
+        return None
+    below = f"{tree.messages}/"
+    for path in moved.queues.values():
+        levels = path.removeprefix(below).split("/")
+        if not path.startswith(below) or len(levels) != 2 or {"", ".", ".."} & {*levels}:
+            return None
+    return moved
 
 
 def removal(queue_data: bytes, path: str | None) -> str | None:

@@ -65,6 +65,8 @@ def _read_stat(reply: memoryview, offset: int) -> Stat:
 def _read_text(reply: memoryview, offset: int) -> tuple[str, int]:
     (length,) = _INT.unpack_from(reply, offset)
     end = offset + 4 + length
+    if length < 0 or end > len(reply):  # or who reads a list of them would go in circles
+        raise ValueError(f"a text of {length} bytes at {offset} of {len(reply)}")
     return str(reply[offset + 4 : end], "utf-8"), end
 
 

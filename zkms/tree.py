@@ -292,8 +292,12 @@ def entry_prefix(
 def parse_entry(name: str) -> Entry:
     """What an entry's name says; a name that zkms did not make is `foreign`."""
     if name[:1] in ("p", "x") and (terms := _TERMS.match(name)) is not None and terms.end():
-        entry = parse_entry(name[terms.end() :]) if terms.end() < len(name) else Entry(-1, name, foreign=True)
+        entry = _parse_kind(name[terms.end() :])  # which has no terms again: a long row of them must not go deep
         return entry._replace(name=name, priority=int(terms[1] or 0), expires=int(terms[2] or 0))
+    return _parse_kind(name)
+
+
+def _parse_kind(name: str) -> Entry:
     if name.startswith("m"):
         return _parse_carrier(name)
     match = _ENTRY.fullmatch(name)
