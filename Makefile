@@ -2,13 +2,15 @@
 
 PYTHON ?= python3
 ARGS ?=
+INPUTS ?= 20000
+JUNK ?= 200
 
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench peers trails soak faults check build spark-zip clean
+.PHONY: help demo test bench peers trails soak faults mutations fuzz check build spark-zip clean
 
 help:  ## say what there is
 	@echo "make demo     see it: caches on several nodes, invalidated through a real ZooKeeper"
@@ -18,6 +20,8 @@ help:  ## say what there is
 	@echo "make trails   the analysis of trails at scale, beside plain SQL and DuckDB; writes benchmarks/results/"
 	@echo "make soak     half an hour at half of the peak: does anything grow? (ARGS='--scenario storm'); writes soak/results/"
 	@echo "make faults   break servers, networks, disks and clocks while messages flow; writes faults/results/"
+	@echo "make mutations  switch off each mechanism that a guarantee rests on, and see a test fail for it"
+	@echo "make fuzz     bad input of every kind (INPUTS=1000000), guided by coverage where atheris can be installed"
 	@echo "make check    lint, formatting, types, and what is known against the versions we depend on"
 	@echo "make build    wheel and sdist, into dist/"
 	@echo "make spark-zip  the analysis for spark-submit, into dist/zkms_spark.zip"
@@ -44,6 +48,14 @@ soak: $(VENV)/bench.stamp
 
 faults: $(VENV)/dev.stamp
 	$(BIN)/python -m faults $(ARGS)
+
+mutations: $(VENV)/dev.stamp
+	$(BIN)/python -m mutations $(ARGS)
+
+# The junk in a real tree is a test, with more of it than `make test` has.
+fuzz: $(VENV)/dev.stamp $(VENV)/fuzz.stamp
+	PYTHONPATH=tests $(BIN)/python -m fuzz --inputs $(INPUTS) $(ARGS)
+	ZKMS_FUZZ_JUNK=$(JUNK) $(BIN)/pytest tests/fuzz/test_tree.py --zookeeper=embedded --timeout=3000
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff check
@@ -79,6 +91,11 @@ $(VENV)/bench.stamp: $(VENV)/pip.stamp pyproject.toml
 
 $(VENV)/peers.stamp: $(VENV)/bench.stamp
 	$(INSTALL) --group peers
+	@touch $@
+
+# It has no wheels for every Python: without it, inputs are mutated without a guide.
+$(VENV)/fuzz.stamp: $(VENV)/pip.stamp pyproject.toml
+	$(INSTALL) --only-binary :all: --group fuzz || echo "atheris cannot be installed here: fuzzing without coverage"
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml
