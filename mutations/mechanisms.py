@@ -78,8 +78,18 @@ MECHANISMS = (
     Mechanism(
         "producer's fence passes all that is in flight",
         "zkms/producer.py",
-        "WINDOW = 64\n",
-        "WINDOW = 1\n",
+        "                self._session.multi(self._bumps(mine, stat.version))\n"
+        "            except TransactionFailed as error:\n"
+        "                if failed_with(error, BadVersion) or failed_with(error, NodeMissing):\n"
+        "                    continue\n"
+        "                raise error.cause from error\n"
+        "            self._version, self._claimed = stat.version + WINDOW, True\n",
+        "                self._session.multi(self._bumps(mine, stat.version)[:1])\n"
+        "            except TransactionFailed as error:\n"
+        "                if failed_with(error, BadVersion) or failed_with(error, NodeMissing):\n"
+        "                    continue\n"
+        "                raise error.cause from error\n"
+        "            self._version, self._claimed = stat.version + 1, True\n",
         "tests/bus/test_producer.py::test_a_fence_tells_what_is_stored_and_voids_what_was_sent_before",
     ),
     Mechanism(
