@@ -71,7 +71,7 @@ spark-zip: $(VENV)/dev.stamp
 	$(BIN)/python spark/package.py dist/zkms_spark.zip
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis fuzz-crashes
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is renewed when the requirements change; the editable install follows the sources by itself.

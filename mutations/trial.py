@@ -17,7 +17,7 @@ from typing import NamedTuple
 from mutations.mechanisms import Mechanism
 
 SOURCES = Path(__file__).parent.parent
-COPIED = ("zkms", "cleaner", "spark", "tests", "examples", "benchmarks", "mutations", "docs", "pyproject.toml")
+LEFT_OUT = (".*", "__pycache__", "results", "build", "dist", "docs", "*.egg-info", "fuzz-crashes")
 LONGEST = 240.0
 """Seconds that one test may take; one that has not ended by then has failed."""
 PASSED, FAILED, NOTHING_TRIED = 0, 1, 3
@@ -65,12 +65,7 @@ class Copy:
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="zkms-mutations-"))
-        for name in COPIED:
-            source, target = SOURCES / name, self.path / name
-            if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "results"))
-            elif source.exists():
-                shutil.copy2(source, target)
+        shutil.copytree(SOURCES, self.path, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True)
 
     def __enter__(self) -> Copy:
         return self
