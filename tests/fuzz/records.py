@@ -12,7 +12,7 @@ from zkms_cleaner.orphans import _owner
 
 from fuzz.target import Target
 from zkms.assignment import Load, assign, slow_ones
-from zkms.backlog import _delayed, _done, _waiting
+from zkms.backlog import _delayed, _waiting
 from zkms.cli.output import clock, duration, print_json, print_table
 from zkms.discovery import _queue
 from zkms.errors import StoreError
@@ -127,7 +127,7 @@ def _use_ledger(record: Ledger, _data: bytes) -> None:
     assert _waiting(entries, record.parts) >= 0
     assert _delayed(entries, record.parts, time.time()) >= 0
     for part in record.parts.values():
-        assert _done(part) >= 0
+        assert part.count >= 0
         held = Held(_Lane(), FRAME, FETCHED, part)  # type: ignore[arg-type]
         assert held.done < 16
         for index in range(4):
