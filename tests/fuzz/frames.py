@@ -91,7 +91,7 @@ def _bury(raw: bytes) -> None:
     letter = DeadLetter(raw, "why", 1.0)
     described = _describe(Place("live", "users", "d.1.9.0000000001"), encode(letter), 1.0)
     assert not described.foreign
-    name, data = _entry(letter)
+    name, data = _entry(letter, carry=True)
     entry = parse_entry(f"{name}0000000001")
     assert not entry.foreign, name
     assert entry.carrier or data
