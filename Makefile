@@ -3,13 +3,15 @@
 PYTHON ?= python3
 ARGS ?=
 SEEDS ?= 1000
+INPUTS ?= 20000
+JUNK ?= 200
 
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench peers trails simulate faults soak check build spark-zip clean
+.PHONY: help demo test bench peers trails simulate faults soak mutations fuzz check build spark-zip clean
 
 help:  ## say what there is
 	@echo "make demo     see it: caches on several nodes, invalidated through a real ZooKeeper"
@@ -20,7 +22,9 @@ help:  ## say what there is
 	@echo "make simulate  the real code in simulated worlds: seeded schedules full of faults (SEEDS=10000)"
 	@echo "make soak     half an hour at half of the peak: does anything grow? (ARGS='--scenario storm'); writes soak/results/"
 	@echo "make faults   break servers, networks, disks and clocks while messages flow; writes faults/results/"
-	@echo "make check    lint, formatting and types"
+	@echo "make mutations  switch off each mechanism that a guarantee rests on, and see a test fail for it"
+	@echo "make fuzz     bad input of every kind (INPUTS=1000000), guided by coverage where atheris can be installed"
+	@echo "make check    lint, formatting, types, and what is known against the versions we depend on"
 	@echo "make build    wheel and sdist, into dist/"
 	@echo "make spark-zip  the analysis for spark-submit, into dist/zkms_spark.zip"
 	@echo "make clean    remove what the others made"
@@ -50,10 +54,19 @@ soak: $(VENV)/bench.stamp
 faults: $(VENV)/dev.stamp
 	$(BIN)/python -m faults $(ARGS)
 
+mutations: $(VENV)/dev.stamp
+	$(BIN)/python -m mutations $(ARGS)
+
+# The junk in a real tree is a test, with more of it than `make test` has.
+fuzz: $(VENV)/dev.stamp $(VENV)/fuzz.stamp
+	PYTHONPATH=tests $(BIN)/python -m fuzz --inputs $(INPUTS) $(ARGS)
+	ZKMS_FUZZ_JUNK=$(JUNK) $(BIN)/pytest tests/fuzz/test_tree.py --zookeeper=embedded --timeout=3000
+
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/python .ci/audit.py constraints.txt
 
 build: $(VENV)/dev.stamp
 	rm -rf dist
@@ -63,7 +76,7 @@ spark-zip: $(VENV)/dev.stamp
 	$(BIN)/python spark/package.py dist/zkms_spark.zip
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis fuzz-crashes
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is renewed when the requirements change; the editable install follows the sources by itself.
@@ -83,6 +96,11 @@ $(VENV)/bench.stamp: $(VENV)/pip.stamp pyproject.toml
 
 $(VENV)/peers.stamp: $(VENV)/bench.stamp
 	$(INSTALL) --group peers
+	@touch $@
+
+# It has no wheels for every Python: without it, inputs are mutated without a guide.
+$(VENV)/fuzz.stamp: $(VENV)/pip.stamp pyproject.toml
+	$(INSTALL) --only-binary :all: --group fuzz || echo "atheris cannot be installed here: fuzzing without coverage"
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/pip.stamp pyproject.toml

@@ -13,6 +13,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+from zkms.access import Access, identity
 from zkms.answers import Answer, Answers
 from zkms.bus import Bus, connect
 from zkms.codec import Codec
@@ -71,6 +72,7 @@ if _TYPE_CHECKING:
     from zkms.cache import Cache
 
 __all__ = [
+    "Access",
     "AlreadyAcked",
     "AlreadySubscribed",
     "Answer",
@@ -133,6 +135,7 @@ __all__ = [
     "__version__",
     "aio",
     "connect",
+    "identity",
 ]
 
 

@@ -23,6 +23,7 @@ from concurrent.futures import Future
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
+from zkms.access import Access
 from zkms.acks import Acks
 from zkms.answers import Answers
 from zkms.batching import Batching
@@ -96,6 +97,7 @@ def connect(
     auth: Auth | Sasl | Iterable[Auth | Sasl] | None = None,
     tls: Tls | None = None,
     acl: Iterable[Any] | None = None,
+    access: Access | None = None,
     codec: Codec | None = None,
     trail: str | os.PathLike[str] | Trail | None = None,
     client_id: str | None = None,
@@ -106,9 +108,11 @@ def connect(
     """Connect to ZooKeeper and return a bus; use it in a `with` block, or close() it.
 
     `producer` names the producer, so that its message numbers go on after a restart. `cleaner=False` keeps this process
-    out of the cleaner's election. With `auth`, znodes are open to those with the same credentials only; `acl` (kazoo's
-    ACL objects) says otherwise. `trail` is a directory, or a `zkms.trail.Trail`, in which to record what happens to
-    messages. A request that ZooKeeper does not answer within `request_timeout` raises.
+    out of the cleaner's election. With `auth`, znodes are open to those with the same credentials only. `access` says
+    who is producer, subscriber and cleaner, each with credentials of its own and no more rights than it needs; later
+    clients find that in the tree. `acl` (kazoo's ACL objects) is one for all znodes instead. `trail` is a directory, or
+    a `zkms.trail.Trail`, in which to record what happens to messages. A request that ZooKeeper does not answer within
+    `request_timeout` raises.
     """
     config = configure(
         hosts=hosts,
@@ -118,6 +122,7 @@ def connect(
         auth=auth,
         tls=tls,
         acl=acl,
+        access=access,
         codec=codec,
         trail=trail,
         client_id=client_id,
@@ -190,7 +195,7 @@ class Bus:
             self.session.listen(self._session_changed)
             self.registrar.start()
             self._record_session()
-            if self.config.cleaner:
+            if self.config.cleaner and (self.session.rights is None or self.session.rights.cleans):
                 from zkms_cleaner import Cleaner
 
                 self._cleaner = Cleaner(self.session, self.tree, self.client_id, trail=self.trail)

@@ -7,12 +7,12 @@ import os
 import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from kazoo.hosts import collect_hosts
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
+from zkms.access import Access
 from zkms.codec import Codec, check_codec
 from zkms.errors import InvalidArgument
 from zkms.names import check_name, check_root, new_client_id
@@ -78,7 +78,7 @@ class Tls:
 
     def __post_init__(self) -> None:
         for what, path in (("ca", self.ca), ("cert", self.cert), ("key", self.key)):
-            if path is not None and not Path(path).is_file():
+            if path is not None and not os.path.isfile(path):  # noqa: PTH113 - Path's raises for a name that is too long
                 raise InvalidArgument(f"tls: {what} file {path!r} does not exist")
         if self.check_hostname and not self.verify:
             raise InvalidArgument("tls: check_hostname needs verify; pass check_hostname=False as well")
@@ -119,6 +119,7 @@ class Config:
     sasl: Sasl | None = None
     tls: Tls | None = None
     acl: tuple[Any, ...] | None = None
+    access: Access | None = None
     codec: Codec | None = None
     trail: Trail | None = None
 
@@ -144,6 +145,13 @@ class Config:
         if self.tls is not None and not isinstance(self.tls, Tls):
             raise InvalidArgument(f"tls: give zkms.Tls(...), not {self.tls!r:.60}")
         check_acl(self.acl)
+        if self.access is not None:
+            if not isinstance(self.access, Access):
+                raise InvalidArgument(f"access: give zkms.Access(...), not {type(self.access).__name__}")
+            if self.acl is not None:
+                raise InvalidArgument("give access= or acl=, not both: access= makes an ACL for every znode")
+            if not (self.auth or self.sasl or (self.tls and self.tls.cert)):
+                raise InvalidArgument("access= is for those who say who they are: give auth=, or tls= with a cert")
         if not isinstance(self.hosts, str) or not self.hosts.strip():
             raise InvalidArgument("hosts: give 'host:port,host:port'")
         try:

@@ -84,7 +84,7 @@ def parse_delayed(bucket: int, name: str) -> Delayed | None:
         return None
     due, priority, nobody, count, size, number, length, rest = match.groups()
     producer, topic = rest[: int(length)], rest[int(length) + 1 :]
-    if not producer or not topic or rest[int(length)] != ".":
+    if not producer or topic in ("", ".", "..") or rest[int(length)] != ".":
         return None
     return Delayed(
         int(due), int(number), producer, topic, bucket, int(count), int(size), int(priority), drop=nobody == "d"

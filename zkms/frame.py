@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 from zlib import crc32
 
 import msgspec
@@ -54,13 +54,17 @@ class Packed(msgspec.Struct, frozen=True):
     """All messages of a frame have the same."""
 
 
+LAST_SECOND = 253_402_300_800.0
+"""The first one of the year 10000: whatever is to expire later, or is no number, was not written by zkms."""
+
+
 class Extra(msgspec.Struct, frozen=True, array_like=True):
     """What a message has besides its data."""
 
     key: str | None = None
     headers: dict[str, str] | None = None
     id: str | None = None
-    expires: float = 0.0
+    expires: Annotated[float, msgspec.Meta(ge=0.0, le=LAST_SECOND)] = 0.0
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):

@@ -534,7 +534,7 @@ class Lane:
         if most is not None and attempts >= most:
             self._let_go()
             return self._dispose(entry, index, message, _out_of_attempts(attempts), error)
-        pause = min(self._policy.backoff * 2 ** (attempts - 1), 3600.0) if delay is None else delay
+        pause = min(self._policy.backoff * 2 ** (min(attempts, 64) - 1), 3600.0) if delay is None else delay
         due = time.time() + pause
         entry.tries[index] = Try(attempts, due, error[:LONGEST_ERROR])
         entry.touched.pop(index, None)

@@ -6,7 +6,17 @@ import time
 
 import msgspec
 
-from zkms.errors import ConnectionLost, NewerLayout, NodeExists, NodeMissing, StoreError, TransactionFailed
+from zkms.access import Access
+from zkms.errors import (
+    ConnectionLost,
+    InvalidArgument,
+    NewerLayout,
+    NodeExists,
+    NodeMissing,
+    StoreError,
+    TransactionFailed,
+    Unauthorised,
+)
 from zkms.operations import Create, SetData
 from zkms.session import Session, failed_with
 from zkms.tree import LAYOUT, Layout, Tree, decode, encode
@@ -47,18 +57,23 @@ def _ensure_tree(session: Session, tree: Tree) -> None:
     except NodeMissing:
         data = b""
     if data:
-        try:
-            layout = decode(data, Layout).layout
-        except msgspec.MsgspecError as error:
-            raise StoreError("holds another program's data: choose another root", path=tree.root) from error
-        if layout > LAYOUT:
-            raise NewerLayout(tree.root, layout, LAYOUT)
-        if layout == LAYOUT:
+        found = _decode(data, tree.root)
+        if found.layout > LAYOUT:
+            raise NewerLayout(tree.root, found.layout, LAYOUT)
+        _adopt(session, tree, found)
+        if found.layout == LAYOUT:
             return
-        _refuse_if_used(session, tree, layout)
+        _refuse_if_used(session, tree, found.layout)
+    elif session.config.access is not None:
+        session.adopt(session.config.access, tree.root)
+        if session.rights is None or not session.rights.cleans:
+            raise Unauthorised(
+                "is not made yet, and one of its cleaners has to make it: start that first", path=tree.root
+            )
     levels = tree.root.split("/")[1:]
     parents = ["/" + "/".join(levels[:depth]) for depth in range(1, len(levels) + 1)]
-    for path in (*parents, *tree.skeleton):
+    # Where only cleaners may create below ROOT, what others make elsewhere has to be there.
+    for path in (*parents, *tree.skeleton, *((tree.staged,) if session.rights else ())):
         try:
             if session.exists(path) is None:
                 session.multi([Create(path)])
@@ -68,4 +83,42 @@ def _ensure_tree(session: Session, tree: Tree) -> None:
                 raise StoreError(f"the chroot in hosts={hosts!r} does not exist: create it first") from error
             if not failed_with(error, NodeExists):
                 raise error.cause from error
-    session.multi([SetData(tree.root, encode(Layout(LAYOUT)))])
+    policy = None if session.rights is None else session.rights.access.record()
+    session.multi([SetData(tree.root, encode(Layout(LAYOUT, policy)))])
+
+
+def adopt_policy(session: Session, tree: Tree) -> None:
+    """Go by the policy of a tree, if it has one that can be read: for those who only look."""
+    try:
+        data, _ = session.get(tree.root)
+        _adopt(session, tree, decode(data, Layout))
+    except (NodeMissing, Unauthorised, msgspec.MsgspecError):
+        return
+
+
+def _decode(data: bytes, root: str) -> Layout:
+    try:
+        return decode(data, Layout)
+    except msgspec.MsgspecError as error:
+        raise StoreError("holds another program's data: choose another root", path=root) from error
+
+
+def _adopt(session: Session, tree: Tree, found: Layout) -> None:
+    """Go by the policy that is found, if it is the one that we were given, or we were given none."""
+    given = session.config.access
+    if found.access is None:
+        if given is not None:
+            raise InvalidArgument(
+                f"{tree.root} was made without access=, and all that is in it has other ACLs: choose another root"
+            )
+        return
+    try:
+        policy = Access(**{str(role): tuple(found.access[role]) for role in ("producers", "subscribers", "cleaners")})
+    except (InvalidArgument, KeyError) as error:
+        raise StoreError(f"the policy it was made with cannot be read: {error}", path=tree.root) from error
+    if given is not None:
+        if given != policy:
+            raise InvalidArgument(f"{tree.root} was made with {policy!r}, and access= says otherwise: {given!r}")
+        if any(scheme == "world" for scheme, _ in session.acl(tree.root)):
+            raise InvalidArgument(f"{tree.root} can be changed by everybody, so its policy is worth nothing")
+    session.adopt(policy, tree.root)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from zkms import frame as frames
+from zkms.access import acl
 from zkms.delayed import NOBODY
 from zkms.discovery import Discovery
 from zkms.errors import (
@@ -173,14 +174,25 @@ class Letters:
                     self._record(letter, None)
                     return  # by the attempt whose answer was lost
                 raise NodeMissing("requeued or purged by somebody else meanwhile", path=path) from error
-            name, data = _entry_set_aside(letter, raw) if letter.foreign else _entry(decode(raw, DeadLetter))
-            version, lane = self._lane(letter, deadline)
+            rights = self._session.rights
+            carry = rights is None  # else the names of entries are for more than may read them
+            try:
+                name, data = (
+                    _entry_set_aside(letter, raw, carry=carry)
+                    if letter.foreign
+                    else _entry(decode(raw, DeadLetter), carry=carry)
+                )
+            except msgspec.MsgspecError as error:
+                raise StoreError(f"overwritten by another program: {error}", path=path) from error
+            version, lane, owner = self._lane(letter, deadline)
             queue = self._tree.queue(lane, letter.place.topic)
+            readers = () if rights is None else rights.readers(owner)
             topic = Check(self._tree.topic(letter.place.topic), version)
             try:
                 self._session.multi(
-                    [topic, Delete(path), Create(f"{queue}/{name}", data, sequence=True)], deadline=deadline
-                )  # fmt: skip
+                    [topic, Delete(path), Create(f"{queue}/{name}", data, sequence=True, acl=acl(readers))],
+                    deadline=deadline,
+                )
                 self._record(letter, lane)
                 return
             except TransactionFailed as error:
@@ -199,8 +211,8 @@ class Letters:
             what = {"topic": letter.topic, "producer": letter.producer, "seq": letter.seq, "n": 1}
             self.trail.note("requeued", sub=letter.subscription, kind=kind, attempt=letter.attempts, **what)
 
-    def _lane(self, letter: DeadLetterInfo, deadline: float) -> tuple[int, str]:
-        """The epoch of its topic, and the lane to which the letter belongs at that epoch."""
+    def _lane(self, letter: DeadLetterInfo, deadline: float) -> tuple[int, str, tuple[str, ...]]:
+        """The epoch of its topic, the lane to which the letter belongs at that epoch, and whose that is."""
         topic, subscription = letter.place.topic, letter.subscription
         if subscription == NOBODY:
             raise NotSubscribed(topic, "nobody subscribed when it was due: publish its data again, or purge the letter")
@@ -227,7 +239,7 @@ class Letters:
         queue = self._session.exists(self._tree.queue(lane, topic), deadline=deadline)
         if queue is not None and queue.numChildren >= min(registration.limit, MAX_ENTRIES):
             raise QueueFull(topic, subscription, f"{queue.numChildren:,} entries")
-        return stat.version, lane
+        return stat.version, lane, registration.owner
 
     def purge(self, places: Iterable[Place]) -> int:
         """Remove letters for good; how many there were."""
@@ -311,7 +323,7 @@ def _fault(name: str, raw: bytes) -> str:
     return "its reader could not read it"
 
 
-def _entry(letter: DeadLetter) -> tuple[str, bytes]:
+def _entry(letter: DeadLetter, *, carry: bool) -> tuple[str, bytes]:
     """The name but for its sequence, and the data, of the entry that a letter becomes."""
     frame = frames.decode(letter.frame)
     extra = frame.extras[0] if frame.extras else None
@@ -322,11 +334,11 @@ def _entry(letter: DeadLetter) -> tuple[str, bytes]:
     whose = (frame.producer, frame.seq, frame.published_at)
     raw = frames.encode(*whose, [packed], frame.numbers, frame.topic, again=True)
     expires = 0.0 if extra is None else extra.expires
-    inside = raw if len(raw) <= CARRIED_BYTES else None
+    inside = raw if carry and len(raw) <= CARRIED_BYTES else None
     return entry_prefix(1, len(raw), carried=inside, expires=math.ceil(expires)), b"" if inside else raw
 
 
-def _entry_set_aside(letter: DeadLetterInfo, raw: bytes) -> tuple[str, bytes]:
+def _entry_set_aside(letter: DeadLetterInfo, raw: bytes, *, carry: bool) -> tuple[str, bytes]:
     """The same for something set aside, if this zkms can read it: its reader was older, and could not."""
     entry = parse_entry(letter.place.name.partition("~")[0])
     frame = carried(entry.name) if entry.carrier else raw
@@ -337,6 +349,6 @@ def _entry_set_aside(letter: DeadLetterInfo, raw: bytes) -> tuple[str, bytes]:
     except CannotDecode as error:
         said = f"{letter.id!r:.80} is no message, {letter.reason}: it can be purged, not requeued"
         raise InvalidArgument(said) from error
-    if entry.carrier:
+    if entry.carrier and carry:
         return entry.name[:-10], b""
-    return entry_prefix(entry.messages, len(raw), priority=entry.priority, expires=entry.expires), raw
+    return entry_prefix(entry.messages, len(frame), priority=entry.priority, expires=entry.expires), frame

@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from zkms.errors import ConnectionLost, NodeExists, NodeMissing, QueueFull, TransactionFailed
+from zkms.access import acl
+from zkms.errors import ConnectionLost, NodeExists, NodeMissing, QueueFull, TransactionFailed, Unauthorised
 from zkms.membership import MAX_TOPICS, Member
 from zkms.operations import MAX_TRANSACTION, Check, Create, Delete, SetData
 from zkms.routing import Target
@@ -114,7 +115,7 @@ class Limits:
         if member.registration.overflow == "drop-oldest":
             self._drop_oldest(target, what, need)
         else:
-            self._flag(member.topic, target.lane, what, deadline)
+            self._flag(target, what, deadline)
 
     def _room(self, targets: list[Target], deadline: float | None) -> dict[tuple[str, str], Room]:
         """How much fits; counted from the names only where the number of entries does not settle it."""
@@ -161,6 +162,8 @@ class Limits:
             self._session.multi([mark, *(Delete(f"{queue}/{entry.name}") for entry in dropped)])
             log.warning("%s: %d entries dropped, more than %s were waiting", queue, len(dropped), what)
         except (TransactionFailed, NodeMissing, msgspec.MsgspecError) as error:
+            if failed_with(error, Unauthorised):  # what waits there is for its owner to remove
+                raise QueueFull(target.member.topic, target.member.subscription, what) from error
             log.info("%s has changed meanwhile, looking again: %s", queue, error)
 
     def _count(self, queue: str) -> Room:
@@ -171,7 +174,8 @@ class Limits:
         entries = [parse_entry(name) for name in names]
         return Room(sum(entry.messages for entry in entries), sum(entry.size for entry in entries), len(entries))
 
-    def _flag(self, topic: str, name: str, what: str, deadline: float | None) -> None:
+    def _flag(self, target: Target, what: str, deadline: float | None) -> None:
+        name, topic = target.queue
         gap = encode(GapRecord(f"more than {what} were waiting", full=True))
         entry = f"{self._tree.queue(name, topic)}/{entry_prefix(0, len(gap), gap=True)}"
         try:
@@ -179,7 +183,7 @@ class Limits:
                 [
                     Check(self._tree.registration(topic, name), -1),
                     Create(self._tree.full_flag(topic, name)),
-                    Create(entry, gap, sequence=True),
+                    Create(entry, gap, sequence=True, acl=acl(target.member.acl)),
                     SetData(self._tree.topic(topic), b""),
                 ],
                 deadline=deadline,

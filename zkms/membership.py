@@ -15,10 +15,12 @@ import itertools
 import logging
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import msgspec
 
+from zkms.access import Rights, masked
 from zkms.errors import NodeMissing, Unauthorised
 from zkms.patterns import matches
 from zkms.requests import Watch
@@ -37,6 +39,8 @@ class Member(msgspec.Struct, frozen=True):
     full: bool = False
     topic: str = ""
     """Where it is registered: the topic, or a pattern that stands for it."""
+    acl: tuple[bytes, ...] = ()
+    """Of what is stored for it alone, in a tree with a policy: see access.py."""
 
     @property
     def live(self) -> bool:
@@ -101,6 +105,8 @@ class Membership:
         for pattern in patterns_in(data):
             if matches(pattern, topic):
                 epoch, members = self._list(pattern, expire, deadline)
+                if epoch < 0:  # on the list by mistake: whoever makes its znode writes the list again
+                    continue
                 snapshot.patterns += ((pattern, epoch),)
                 snapshot.members += members
         if snapshot.epoch < 0 and not snapshot.members:
@@ -140,7 +146,20 @@ class Membership:
                 continue  # left between the two reads; the epoch tells
             except (msgspec.MsgspecError, Unauthorised) as error:
                 log.warning("%s is not a registration of ours, ignored: %s", paths[name], error)
-        return tuple(Member(n, registrations[n], n in flagged, topic) for n in wanted if n in registrations)
+        members = (Member(n, registrations[n], n in flagged, topic) for n in wanted if n in registrations)
+        rights = self._session.rights
+        return tuple(members) if rights is None else tuple(_protected(members, rights))
+
+
+def _protected(members: Iterable[Member], rights: Rights) -> Iterator[Member]:
+    """Those that belong to a subscriber, with what keeps the others out."""
+    for member in members:
+        owner = member.registration.owner
+        if rights.accepts(owner):
+            yield msgspec.structs.replace(member, acl=rights.readers(owner))
+        else:
+            said = ", ".join(map(masked, owner)) or "nobody"
+            log.warning("%s of %s gets nothing: %s is no subscriber", member.subscription, member.topic, said)
 
 
 def patterns_in(data: bytes) -> tuple[str, ...]:

@@ -20,6 +20,8 @@ class Create(msgspec.Struct, frozen=True):
     data: bytes = b""
     ephemeral: bool = False
     sequence: bool = False
+    acl: bytes = b""
+    """As access.py makes it; empty for that of the session, or of the znode's place."""
 
     def __str__(self) -> str:
         return f"create {self.path}"
@@ -64,6 +66,8 @@ def transaction_size(operations: Sequence[Operation], overhead: int = 0) -> int:
     size = 64
     for operation in operations:
         size += _PER_OPERATION + overhead + len(operation.path.encode())
-        if isinstance(operation, (Create, SetData)):
+        if isinstance(operation, Create):
+            size += len(operation.data) + len(operation.acl)
+        elif isinstance(operation, SetData):
             size += len(operation.data)
     return size

@@ -11,6 +11,7 @@ import time
 from concurrent.futures import Future
 
 from zkms import frame as frames
+from zkms.access import acl
 from zkms.delayed import Delayed
 from zkms.errors import MessageTooLarge
 from zkms.frame import Packed
@@ -91,16 +92,20 @@ class Outgoing:
         copies = sum(target.picks is None for target in self.targets)
         self.shared = (copies - 1) * len(whole) > COPIED_BYTES
         body = self.body(producer) if self.shared else None
-        encoded: dict[Picks, tuple[str, bytes]] = {None: self._entry(None, whole, body)}
+        encoded: dict[tuple[Picks, bool] | Picks, tuple[str, bytes]] = {}
         operations: list[Operation] = [Check(tree.topic(self.topic), snapshot.epoch)]
         for target in self.targets:
-            picks = target.picks
-            if picks not in encoded:
-                encoded[picks] = self._entry(picks, self.encode(producer, picks, said), None)
-            name, data = encoded[picks]
-            operations.append(Create(f"{tree.queue(*target.queue)}/{name}", data, sequence=True))
+            picks, readers = target.picks, target.member.acl
+            # Names can be read by all producers, so they carry nothing that is for one subscriber alone.
+            form = (picks, True) if readers else picks
+            if form not in encoded:
+                raw = whole if picks is None else self.encode(producer, picks, said)
+                encoded[form] = self._entry(picks, raw, body if picks is None else None, carry=not readers)
+            name, data = encoded[form]
+            own = acl(readers) if readers else b""
+            operations.append(Create(f"{tree.queue(*target.queue)}/{name}", data, False, True, own))
         if body is not None:
-            operations.append(Create(tree.body(*body), whole))
+            operations.append(Create(tree.body(*body), whole, acl=self._body_acl()))
         operations += self.remember(tree, producer)
         operations.append(Check(tree.subscribers, snapshot.roll))
         operations += [Check(tree.topic(pattern), epoch) for pattern, epoch in snapshot.patterns]
@@ -112,6 +117,12 @@ class Outgoing:
         if largest > LARGEST_KEPT and not all(target.member.live for target in self.targets):
             raise MessageTooLarge(self.topic, largest, LARGEST_KEPT, len(self.targets))
         return operations
+
+    def _body_acl(self) -> bytes:
+        """For all who are pointed to it."""
+        if not self.targets[0].member.acl:  # then nobody has one
+            return b""
+        return acl(tuple(entry for target in self.targets if target.picks is None for entry in target.member.acl))
 
     def remember(self, tree: Tree, producer: str) -> list[Operation]:
         """What keeps its messages' ids from being stored again, and the log by which they are forgotten."""
@@ -135,11 +146,13 @@ class Outgoing:
         messages = self.packed if picks is None else [self.packed[place] for place in picks]
         return frames.encode(producer, self.seq, self.at, messages, picks, topic)
 
-    def _entry(self, picks: Picks, raw: bytes, body: tuple[str, int] | None) -> tuple[str, bytes]:
+    def _entry(
+        self, picks: Picks, raw: bytes, body: tuple[str, int] | None, *, carry: bool = True
+    ) -> tuple[str, bytes]:
         """The name of a queue entry but for its sequence, and its data."""
         messages = self.packed if picks is None else [self.packed[place] for place in picks]
         last = max(message.expires or math.inf for message in messages)
-        carried = raw if len(raw) <= CARRIED_BYTES and not body else None
+        carried = raw if carry and len(raw) <= CARRIED_BYTES and not body else None
         name = entry_prefix(
             len(messages),
             len(raw),

@@ -35,6 +35,7 @@ from zkms.errors import (
     StoreError,
     Timeout,
     TransactionFailed,
+    Unauthorised,
     ZkmsError,
 )
 from zkms.frame import Packed
@@ -481,6 +482,8 @@ class Publisher:
             original = f"{record.producer}:{record.seq}"
         except NodeMissing:
             return None  # its window has just ended
+        except Unauthorised:
+            original = "a message of another producer"
         except msgspec.MsgspecError:
             original = "a message that nobody knows"
         outgoing.duplicates[place] = original

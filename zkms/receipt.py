@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -18,13 +19,15 @@ import msgspec
 
 from zkms import frame as frames
 from zkms.config import check_seconds
-from zkms.delayed import WAITING, Delayed
-from zkms.errors import CannotDecode, ConnectionLost, NodeMissing
+from zkms.delayed import BUCKET, KEEP, WAITING, Delayed
+from zkms.errors import CannotDecode, ConnectionLost, NodeMissing, Unauthorised
 from zkms.requests import Watch
-from zkms.session import Session, Stat
+from zkms.session import Session
 from zkms.tree import Moved, QueueState, Tree, carried, decode, parse_entry
 
 LOST = "its queue is gone"
+UNSEEN = "its entry cannot be told from others: the reply of its transaction was lost, and it is not ours to read"
+LONG_AGO = "it was due long ago, and who got it is not known any more"
 ANSWER = 1.0
 """Seconds that ZooKeeper has for an answer, however soon the caller wants to go on: wait(0) looks once."""
 
@@ -224,9 +227,9 @@ class Receipt:
         answer = partial(self._session.answer, deadline=deadline)
         for name in names:
             self._watches.setdefault(name, partial(self._ring, name))
-        asks = {name: partial(self._session.exists_async, path, self._watches[name]) for name, path in paths.items()}
+        asks = {name: self._ask(name, path) for name, path in paths.items()}
         asked = {name: ask() for name, ask in asks.items()}
-        removed = [name for name, reply in asked.items() if not self._is_ours(answer(reply, asks[name]))]
+        removed = [name for name in asks if not self._is_there(name, partial(answer, asked[name], asks[name]))]
         if WAITING in removed:
             removed.remove(WAITING)
             self._follow(deadline)
@@ -243,17 +246,39 @@ class Receipt:
                 reason = LOST
             self._settle(name, reason)
 
-    def _is_ours(self, stat: Stat | None) -> bool:
-        return stat is not None and self._stored.zxid in (None, stat.czxid)
+    def _ask(self, name: str, path: str) -> Callable[[], Future[Any]]:
+        """Ask for an entry, or where we may not look at it for its name; watched for its end."""
+        watch = self._watches[name]
+        if self._session.rights is None:
+            return partial(self._session.exists_async, path, watch)
+        if name == WAITING and self._delayed is not None:
+            return partial(self._session.exists_async, self._delayed.record(self._tree), watch)
+        return partial(self._session.children_async, path.rpartition("/")[0], watch)
+
+    def _is_there(self, name: str, answer: Callable[[], Any]) -> bool:
+        """Whether an entry is still where it was put, by the answer to `_ask`."""
+        made = self._stored.zxid
+        if self._session.rights is None:
+            stat = answer()
+            return stat is not None and made in (None, stat.czxid)
+        if name == WAITING and self._delayed is not None:
+            return answer() is None and time.time() < self._delayed.due / 1000 + BUCKET + KEEP
+        try:
+            names, queue = answer()
+        except NodeMissing:
+            return False
+        return (made is None or queue.czxid <= made) and str(self._pending[name]).rpartition("/")[2] in names
 
     def _follow(self, deadline: float | None) -> None:
         """It was due, and has been moved: from here on, look at the queues that it was put into."""
         assert self._delayed is not None  # noqa: S101 - whatever waits has a place to wait in
         try:
             data, stat = self._session.get(self._delayed.record(self._tree), deadline=deadline)
-            moved = decode(data, Moved)
-        except (NodeMissing, msgspec.MsgspecError):
-            self._settle(WAITING, "it was due long ago, and who got it is not known any more")
+            moved = moved_to(self._tree, data)
+        except NodeMissing:
+            moved = None
+        if moved is None:
+            self._settle(WAITING, LONG_AGO)
             return
         del self._pending[WAITING]
         self._stored.zxid = stat.czxid
@@ -278,6 +303,9 @@ class Receipt:
             except NodeMissing:
                 self._settle(name, LOST)
                 continue
+            except Unauthorised:
+                self._settle(name, UNSEEN)
+                continue
             if found is None:
                 self._settle(name, removal(state, None))
             else:
@@ -299,6 +327,20 @@ class Receipt:
             if (frame.producer, frame.seq) == (self.producer, self._first):
                 return path
         return None
+
+
+def moved_to(tree: Tree, data: bytes) -> Moved | None:
+    """Who got a message that was due; None if another program wrote that, or it names what is no queue."""
+    try:
+        moved = decode(data, Moved)
+    except msgspec.MsgspecError:
+        return None
+    below = f"{tree.messages}/"
+    for path in moved.queues.values():
+        levels = path.removeprefix(below).split("/")
+        if not path.startswith(below) or len(levels) != 2 or {"", ".", ".."} & {*levels}:
+            return None
+    return moved
 
 
 def removal(queue_data: bytes, path: str | None) -> str | None:

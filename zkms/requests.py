@@ -65,6 +65,8 @@ def _read_stat(reply: memoryview, offset: int) -> Stat:
 def _read_text(reply: memoryview, offset: int) -> tuple[str, int]:
     (length,) = _INT.unpack_from(reply, offset)
     end = offset + 4 + length
+    if length < 0 or end > len(reply):  # or who reads a list of them would go in circles
+        raise ValueError(f"a text of {length} bytes at {offset} of {len(reply)}")
     return str(reply[offset + 4 : end], "utf-8"), end
 
 
@@ -158,6 +160,26 @@ class GetAcl(Request):
         return found
 
 
+class WhoAmI(Request):
+    """Who the server takes us for: pairs of scheme and name. Of digest the name is without its hash."""
+
+    code = 107
+
+    def __init__(self) -> None:
+        super().__init__("/", b"")
+
+    def read(self, reply: memoryview, offset: int) -> list[tuple[str, str]]:
+        """A vector of pairs."""
+        (count,) = _INT.unpack_from(reply, offset)
+        offset += 4
+        found = []
+        for _ in range(count):
+            scheme, offset = _read_text(reply, offset)
+            name, offset = _read_text(reply, offset)
+            found.append((scheme, name))
+        return found
+
+
 class AddWatch(Request):
     """Watch a znode and all below it until the connection ends: every event names the znode it is about."""
 
@@ -187,7 +209,14 @@ class Multi(Request):
 
     code = 14
 
-    def __init__(self, chroot: str, operations: Sequence[Operation], acl: bytes) -> None:
+    def __init__(
+        self,
+        chroot: str,
+        operations: Sequence[Operation],
+        acl: bytes,
+        acl_by_path: Callable[[str], bytes] | None = None,
+    ) -> None:
+        """`acl` is for what is created without one of its own, unless `acl_by_path` chooses it."""
         parts: list[bytes] = []
         pack = _INT.pack
         for operation in operations:
@@ -197,7 +226,8 @@ class Multi(Request):
             if kind is Create:
                 data = operation.data  # type: ignore[union-attr]
                 flags = _FLAGS[operation.ephemeral + 2 * operation.sequence]  # type: ignore[union-attr]
-                parts += (_HEADERS[_CREATE], length, path, pack(len(data)), data, acl, flags)
+                own = operation.acl or (acl if acl_by_path is None else acl_by_path(operation.path))  # type: ignore[union-attr]
+                parts += (_HEADERS[_CREATE], length, path, pack(len(data)), data, own, flags)
             elif kind is Delete:
                 parts += (_HEADERS[_DELETE], length, path, pack(operation.version))  # type: ignore[union-attr]
             elif kind is SetData:

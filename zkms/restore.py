@@ -61,6 +61,10 @@ def restore(
     """
     _, twice = examine(file)
     ensure_tree(session, tree)
+    if session.rights is not None:  # whoever restores would own it
+        raise StoreError(
+            "has separate roles, and what is restored could not be given to its subscribers", path=tree.root
+        )
     if not add and (what := _in_use(session, tree)):
         raise RootInUse(tree.root, what)
     target = _Target(session, tree, client, progress)

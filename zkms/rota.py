@@ -21,9 +21,18 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from zkms.assignment import Load, assign, slow_ones
-from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, TransactionFailed, ZkmsError
+from zkms.errors import (
+    BadVersion,
+    ConnectionLost,
+    InvalidArgument,
+    NodeExists,
+    NodeMissing,
+    TransactionFailed,
+    ZkmsError,
+)
 from zkms.hold import Claim, claim
 from zkms.lane import Lane
+from zkms.names import check_name
 from zkms.operations import Create, Delete, Operation, SetData
 from zkms.session import State, failed_with
 from zkms.tree import MemberState, Plan, Registration, decode, encode, lanes_of
@@ -163,6 +172,10 @@ class Rota:
         return None
 
     def _is_member(self, client: str) -> bool:
+        try:
+            check_name("client", client)
+        except InvalidArgument:
+            return False  # no znode can have that name: the ledger was overwritten
         return self._session.exists(self._tree.member(self._name, self._topic, client)) is not None
 
     # -- life ----------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError
 from kazoo.protocol.states import KazooState, KeeperState
 
+from zkms.access import Access, Rights, identity
 from zkms.config import Config
 from zkms.diagnosis import diagnose
 from zkms.errors import (
@@ -36,6 +37,7 @@ from zkms.errors import (
     StoreError,
     TransactionFailed,
     Unauthorised,
+    Unsupported,
     UsedAfterFork,
     ZkmsError,
     translate,
@@ -54,6 +56,7 @@ from zkms.requests import (
     Request,
     Stat,
     Watch,
+    WhoAmI,
     acl_bytes,
 )
 
@@ -112,6 +115,8 @@ class Session:
         self._chroot: str = self._client.chroot
         self.overhead = len(self._chroot.encode()) + max(0, len(self._acl) - USUAL_ACL)
         """Bytes that an operation of ours has more than usual: what `transaction_size` wants to know."""
+        self.rights: Rights | None = None
+        """By what ACLs are chosen, in a tree that has a policy: see access.py."""
         self._keeper = threading.Thread(target=self._keep, name="zkms-session", daemon=True)
 
     # -- life ----------------------------------------------------------------------------------------------------
@@ -296,7 +301,7 @@ class Session:
         self._transact(request, operations, done)
 
     def _transaction(self, operations: Sequence[Operation]) -> Multi:
-        request = Multi(self._chroot, operations, self._acl)
+        request = Multi(self._chroot, operations, self._acl, self.rights)
         if len(request.raw) > MAX_TRANSACTION:
             size = len(request.raw)
             raise StoreError(f"a transaction of {size:,} bytes is over the limit of {MAX_TRANSACTION:,}")
@@ -356,6 +361,21 @@ class Session:
     def acl(self, path: str) -> list[tuple[str, str]]:
         """`acl_async`, tried again over reconnects until the request time-out."""
         return self._read(lambda: self.acl_async(path), None)
+
+    def adopt(self, access: Access, root: str) -> None:
+        """From now on, go by this policy when znodes are made below `root`."""
+        if self.rights is None or self.rights.access != access:
+            self.rights = Rights(access, root, self.identities())
+            self.overhead = len(self._chroot.encode()) + max(0, self.rights.usual - USUAL_ACL)
+
+    def identities(self) -> frozenset[str]:
+        """Who we are in ACLs. The server tells that of certificates and SASL, but of digest no more than the user."""
+        mine = {identity(scheme, credential) for scheme, credential in self.config.auth if scheme == "digest"}
+        try:
+            told = self._read(lambda: self._send(WhoAmI()), None)
+        except Unsupported:  # before 3.7
+            return frozenset(mine)
+        return frozenset(mine | {f"{scheme}:{name}" for scheme, name in told if scheme not in ("digest", "ip")})
 
     def multi(self, operations: Sequence[Operation], *, deadline: float | None = None) -> list[Any]:
         """`multi_async`, waited for. Sent once: after a `ConnectionLost` with `outcome_unknown` the caller decides."""

@@ -203,7 +203,7 @@ class Stage:
         """Carry these out, if the run stays within its bound."""
         while True:
             data, stat = self._session.get(self._run)
-            used = int(data or b"0") + size
+            used = _count(data, self._run) + size
             if used > self._most:
                 raise StagingFull(
                     f"more than {self._most:,} bytes were staged for one job, and ZooKeeper keeps them in memory: "
@@ -315,8 +315,8 @@ class Committer:
             before += chunk.count
             if skipped >= chunk.count:
                 continue
-            raw, _ = bus.session.get(f"{bus.tree.staged_part(self._job, state.run, chunk.part)}/{chunk.number}")
-            rows = msgspec.msgpack.decode(raw, type=list[Staged])[skipped:]
+            path = f"{bus.tree.staged_part(self._job, state.run, chunk.part)}/{chunk.number}"
+            rows = _rows(bus.session.get(path)[0], path)[skipped:]
             largest, most = bus._frame_budget(chunk.topic, time.monotonic() + bus.config.request_timeout)
             frame: list[frames.Packed] = []
             size = 0
@@ -370,10 +370,27 @@ class Committer:
 
 def _stored(bus: Bus, producer: str) -> int:
     """The last number that the producer has stored, as far as we have heard."""
+    path = bus.tree.producer(producer)
     try:
-        return decode(bus.session.get(bus.tree.producer(producer))[0], ProducerState).seq
+        return decode(bus.session.get(path)[0], ProducerState).seq
     except NodeMissing:
         return 0
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"overwritten by another program: {error}", path=path) from error
+
+
+def _rows(raw: bytes, path: str) -> list[Staged]:
+    try:
+        return msgspec.msgpack.decode(raw, type=list[Staged])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise StoreError(f"overwritten by another program: {error}", path=path) from error
+
+
+def _count(data: bytes, path: str) -> int:
+    """The bytes that a run has staged."""
+    if len(data) > 18 or not (data or b"0").isdigit():
+        raise StoreError("overwritten by another program: no number of bytes", path=path)
+    return int(data or b"0")
 
 
 def _read(bus: Bus, path: str) -> tuple[Job, int]:
@@ -383,10 +400,18 @@ def _read(bus: Bus, path: str) -> tuple[Job, int]:
 
 def _read_with_stat(bus: Bus, path: str) -> tuple[Job, Any]:
     data, stat = bus.session.get(path)
+    return read_job(data, path), stat
+
+
+def read_job(data: bytes, path: str) -> Job:
+    """The job in a znode's data; `StoreError` if another program wrote it, or it names what is no part of a run."""
     try:
-        return (msgspec.json.decode(data, type=Job) if data else Job()), stat
-    except msgspec.MsgspecError as error:
+        job = msgspec.json.decode(data, type=Job) if data else Job()
+        for name in ([job.run] if job.run else []) + [chunk.part for chunk in job.chunks]:
+            check_name("part", name)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidArgument) as error:
         raise StoreError(f"overwritten by another program: {error}", path=path) from error
+    return job
 
 
 def _write(bus: Bus, path: str, state: Job, version: int) -> int:

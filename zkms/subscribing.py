@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from zkms.access import Rights, masked
 from zkms.codec import Codec, check_codec
 from zkms.consumer import Consumer
-from zkms.errors import AlreadySubscribed, InvalidArgument
+from zkms.errors import AlreadySubscribed, InvalidArgument, Unauthorised
 from zkms.lane import Policy
 from zkms.message import Message
 from zkms.names import check_subscription, check_topic
@@ -102,7 +103,7 @@ class Request(msgspec.Struct, kw_only=True, frozen=True):
         """What is asked for."""
         return "durable" if self.name is not None else "group" if self.group is not None else "live"
 
-    def registration(self, client: str, partitions: int) -> Registration:
+    def registration(self, client: str, partitions: int, rights: Rights | None = None) -> Registration:
         """What publishers must know of it."""
         return Registration(
             client,
@@ -113,7 +114,15 @@ class Request(msgspec.Struct, kw_only=True, frozen=True):
             self.overflow or ("gap" if self.kind == "live" else "reject"),
             self.max_age or 0.0,
             check_where(self.where),
+            _owner(rights),
         )
+
+
+def _owner(rights: Rights | None) -> tuple[str, ...]:
+    """Who alone may read what is for us; nobody in particular where there is no policy."""
+    if rights is not None and not rights.owner:
+        raise Unauthorised("this tree's policy (access=) does not count these credentials among its subscribers")
+    return () if rights is None else rights.owner
 
 
 def check_count(what: str, value: object) -> int:
@@ -161,7 +170,7 @@ def subscribe_live(bus: Bus, request: Request) -> Subscription:
         topic,
         request.handler,
         id=bus.registrar.new_id(),
-        registration=request.registration(bus.client_id, 1),
+        registration=request.registration(bus.client_id, 1, bus.session.rights),
         prefetch=request.prefetch,
         ack=request.ack or "auto",
         type=request.type,
@@ -229,7 +238,11 @@ def enrol(bus: Bus, request: Request) -> tuple[Registration, bool]:
         found = bus.enrolment.find(topic, name)
         if found is not None and found.kind == "group":
             partitions = found.partitions
-    registration, created = bus.enrolment.enrol(topic, name, request.registration(bus.client_id, partitions))
+    wanted = request.registration(bus.client_id, partitions, bus.session.rights)
+    registration, created = bus.enrolment.enrol(topic, name, wanted)
+    if bus.session.rights is not None and registration.owner != wanted.owner:
+        others = ", ".join(map(masked, registration.owner)) or "nobody"
+        raise Unauthorised(f"{name!r} of {topic!r} belongs to {others}, and these credentials are not theirs")
     if created and bus.trail is not None:
         bus.trail.note("subscribed", sub=name, topic=topic, kind=registration.kind)
     return registration, created

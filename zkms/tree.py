@@ -1,6 +1,6 @@
 """Every znode path of zkms, spelled here and nowhere else.
 
-    ROOT                                layout version, written once the rest exists
+    ROOT                                layout version and policy (access.py), written once the rest exists
       clients/ID                        ephemeral: one per connected process (host, pid, version)
       subscribers                       `Patterns`: the topics in use that stand for others
       subscribers/TOPIC                 its data version is the membership epoch: bumped by every (un)subscribe and flag
@@ -292,8 +292,12 @@ def entry_prefix(
 def parse_entry(name: str) -> Entry:
     """What an entry's name says; a name that zkms did not make is `foreign`."""
     if name[:1] in ("p", "x") and (terms := _TERMS.match(name)) is not None and terms.end():
-        entry = parse_entry(name[terms.end() :]) if terms.end() < len(name) else Entry(-1, name, foreign=True)
+        entry = _parse_kind(name[terms.end() :])  # which has no terms again: a long row of them must not go deep
         return entry._replace(name=name, priority=int(terms[1] or 0), expires=int(terms[2] or 0))
+    return _parse_kind(name)
+
+
+def _parse_kind(name: str) -> Entry:
     if name.startswith("m"):
         return _parse_carrier(name)
     match = _ENTRY.fullmatch(name)
@@ -345,6 +349,8 @@ class Registration(msgspec.Struct, frozen=True, tag_field="zkms", tag="registrat
     """Seconds after which a message is removed unread; 0 for never."""
     where: dict[str, list[str]] | None = None
     """Of the messages it wants: headers, and the values that each may have; None for all messages."""
+    owner: tuple[str, ...] = ()
+    """Who alone may read what is for it, in a tree with a policy: identities, see access.py."""
 
 
 class QueueState(msgspec.Struct, frozen=True, tag_field="zkms", tag="queue", omit_defaults=True):
@@ -485,10 +491,12 @@ class ClientState(msgspec.Struct, frozen=True, tag_field="zkms", tag="client"):
     started: float
 
 
-class Layout(msgspec.Struct, frozen=True, tag_field="zkms", tag="root"):
+class Layout(msgspec.Struct, frozen=True, tag_field="zkms", tag="root", omit_defaults=True):
     """The data of ROOT."""
 
     layout: int
+    access: dict[str, tuple[str, ...]] | None = None
+    """Identities by role: the policy by which everybody has to make znodes, see access.py."""
 
 
 Record = (

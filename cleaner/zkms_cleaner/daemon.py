@@ -15,7 +15,7 @@ from zkms.cli.connection import read_auth, read_tls
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure, as_failure, interrupt_on_sigterm
 from zkms.cli.options import Seconds, trail_option
-from zkms.config import DEFAULT_HOSTS, Config
+from zkms.config import DEFAULT_HOSTS, Config, parse_auth
 from zkms.errors import ConnectionLost, ZkmsError
 from zkms.trail.settings import as_trail
 from zkms.version import __version__
@@ -65,6 +65,8 @@ class Daemon:
         if bus is None:
             return
         with bus:
+            if bus.session.rights is not None and not bus.session.rights.cleans:
+                raise Failure("this tree has separate roles, and these credentials are not those of a cleaner")
             self._cleaner = Cleaner(
                 bus.session,
                 bus.tree,
@@ -285,9 +287,11 @@ def main(
             from zkms_cleaner import oneshot
 
             interrupt_on_sigterm()
+            pairs, sasl = parse_auth(read_auth())
             config = Config(
                 **options,
-                auth=tuple(read_auth() or ()),
+                auth=pairs,
+                sasl=sasl,
                 tls=read_tls(),
                 cleaner=False,
                 connect_timeout=CONNECT_TIMEOUT,

@@ -53,12 +53,19 @@ class Web:
     def _answer(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         if path == "/metrics":
-            page: Iterable[bytes] = self._metrics(environ, start)
-            return page
+            try:
+                page: Iterable[bytes] = self._metrics(environ, start)
+                return page
+            except Exception as error:  # noqa: BLE001 - whatever headers and query led to, before anything was sent
+                return _reply(start, "400 Bad Request", f"this cannot be asked: {type(error).__name__}")
         probe = self._probes.get(path)
         if probe is None:
             status, text = "404 Not Found", "look at /metrics, /healthz or /readyz"
         else:
             status, text = ("200 OK", "yes") if probe() else ("503 Service Unavailable", "no")
-        start(status, [("Content-Type", "text/plain; charset=utf-8")])
-        return [f"{text}\n".encode()]
+        return _reply(start, status, text)
+
+
+def _reply(start: StartResponse, status: str, text: str) -> list[bytes]:
+    start(status, [("Content-Type", "text/plain; charset=utf-8")])
+    return [f"{text}\n".encode()]

@@ -151,6 +151,22 @@ def test_without_the_epoch_check_a_newcomer_would_be_left_out(
         check_a_newcomer_gets_the_next_message(bus, connect)
 
 
+def test_a_late_watch_does_not_leave_a_new_pattern_out(bus: Bus, connect: Connect) -> None:
+    """The version of the list of patterns is checked in the transaction itself, as the topic's epoch is."""
+    membership = bus._publisher._membership
+    first = connect().subscribe("users.one")
+    bus.publish("users.one", 0)
+    known = membership.get("users.one")
+    newcomer = connect().subscribe("users.*")
+    known.stale = False
+    membership._known["users.one"] = known
+    bus.publish("users.one", 1)
+    assert [first.get(timeout=5).data for _ in range(2)] == [0, 1]
+    message = newcomer.get(timeout=5)
+    assert message is not None
+    assert message.data == 1
+
+
 def check_the_last_subscriber_is_not_overlooked(bus: Bus, connect: Connect) -> None:
     """Fail if a publisher concludes from a stale view that nobody is there."""
     connect().subscribe("users").unsubscribe()

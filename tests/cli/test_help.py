@@ -186,7 +186,8 @@ def test_credentials_come_from_environment_or_file(cli: Cli, secret: str, tmp_pa
     opened = cli("queues", ZKMS_AUTH_FILE=str(file))
     assert (opened.returncode, opened.stderr) == (Exit.OK, "")
     file.chmod(0o644)
-    assert "can be read by others" in cli("queues", ZKMS_AUTH_FILE=str(file)).stderr
+    refused = cli("queues", ZKMS_AUTH_FILE=str(file))
+    assert (refused.returncode, "can be read by others" in refused.stderr) == (Exit.ERROR, True)
     assert "s3cret" not in cli("queues", "-vv", ZKMS_AUTH=secret).stderr
 
 

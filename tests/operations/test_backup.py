@@ -11,7 +11,7 @@ import pytest
 
 import zkms
 from zkms import Bus
-from zkms.archive import BadBackup, EntryRecord, examine, records
+from zkms.archive import BadBackup, DelayedRecord, EntryRecord, examine, records
 from zkms.backup import _Source, back_up
 from zkms.restore import RootInUse, restore
 from zkms.session import Session
@@ -123,6 +123,39 @@ def test_what_is_acked_while_it_is_read_is_left_out(
     names = session.children(tree.queue("billing", "orders"))[0]
     assert back_up(session, tree, tmp_path / "unsound").messages == 5
     assert len(acked) == 2, "with the mechanism switched off, one that is acked is in the backup"
+
+
+def test_what_becomes_due_while_it_is_read_comes_back_once(
+    bus: Bus,
+    beside: Bus,
+    session: Session,
+    tree: Tree,
+    other: Tree,
+    tmp_path: Path,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is in the file as delayed and as waiting; with the second look switched off it would come back twice."""
+    bus.subscribe("orders", name="billing").close()
+    read = _Source.delayed
+
+    def until_due(self: _Source) -> list[DelayedRecord]:
+        found = list(read(self))
+        eventually(lambda: not bus.delayed(), timeout=120.0, what="the message is moved to its queue")
+        return found
+
+    monkeypatch.setattr(_Source, "delayed", until_due)
+    for delay in (2.0, 10.0, 40.0):  # a slow machine needs longer to begin
+        bus.publish("orders", "now due", delay=delay)
+        summary = back_up(session, tree, tmp_path / "kept")
+        if summary.delayed:
+            break
+        assert len(_drain(bus, "orders", name="billing")) == 1
+    assert (summary.delayed, summary.messages) == (1, 1)
+    assert restore(session, other, tmp_path / "kept").delayed == 0
+    assert [m.data for m in _drain(beside, "orders", name="billing")] == ["now due"]
+    monkeypatch.setattr("zkms.restore.examine", lambda file: (examine(file)[0], set()))
+    assert restore(session, Tree(f"{tree.root}/twice"), tmp_path / "kept").delayed == 1
 
 
 def test_a_backup_in_full_traffic_is_a_run_without_holes(

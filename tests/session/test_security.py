@@ -325,6 +325,36 @@ def test_tls_and_digest_together(secured: Secured, root: str) -> None:
         zkms.connect(secured.tls_hosts, root=root, tls=tls)
 
 
+def test_roles_of_certificates_and_sasl(secured: Secured, root: str) -> None:
+    """Whoever the server takes somebody for has a role by that: a certificate's subject, a SASL user, a digest."""
+    policy = zkms.Access(
+        producers=["sasl:bob"], subscribers=["x509:CN=client"], cleaners=[zkms.identity(*ALICE), "sasl:alice"]
+    )
+    bob = zkms.Sasl(username="bob", password="bobs-s3cret")
+    with (
+        zkms.connect(secured.hosts, root=root, auth=ALICE, access=policy),
+        zkms.connect(secured.hosts, root=root, auth=bob) as producer,
+        zkms.connect(secured.tls_hosts, root=root, tls=secured.tls(), access=policy) as subscriber,
+        zkms.connect(secured.hosts, root=root, auth=SASL_ALICE) as cleaner,
+    ):
+        assert subscriber.session.identities() == {"x509:CN=client"}
+        assert producer.session.identities() == {"sasl:bob"}
+        subscription = subscriber.subscribe("topic")
+        receipt = producer.publish("topic", "hello")
+        assert subscription.get(timeout=20).data == "hello"
+        assert receipt.wait(20).acked == (subscription.id,)
+        with pytest.raises(Unauthorised):
+            producer.subscribe("topic")
+        with pytest.raises(Unauthorised):
+            subscriber.publish("topic", "hello")
+        assert cleaner.session.rights is not None
+        assert cleaner.session.rights.cleans
+    other = secured.certificates.sign("stranger", "DNS:other")
+    tls = secured.tls(cert=str(other), key=str(secured.certificates.key(other)))
+    with pytest.raises(Unauthorised):
+        zkms.connect(secured.tls_hosts, root=root, tls=tls)
+
+
 def refusal(hosts: str, tls: zkms.Tls | None) -> str:
     """Why no connection came about."""
     with pytest.raises(ConnectionLost) as failure:

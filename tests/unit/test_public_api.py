@@ -17,6 +17,7 @@ import zkms
 
 PUBLIC = {
     *("connect", "Bus", "Subscription", "Message", "Receipt", "Gap", "Codec", "Sasl", "Tls", "__version__"),
+    *("Access", "identity"),
     *("TopicPublisher", "Sent", "Consumer", "Transaction", "Answer", "Answers"),
     *("DuplicateMessage", "GroupMismatch", "LostOwnership", "NoCleaner", "QueueFull", "SubscriptionInUse"),
     *("Cache", "TopicInfo", "SubscriptionInfo", "QueueInfo", "ClientInfo", "GroupInfo", "MemberInfo", "PartitionInfo"),

@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from zkms.access import Access
 from zkms.aio.bus import Bus
 from zkms.bus import Bus as ThreadedBus
 from zkms.codec import Codec
@@ -29,6 +30,7 @@ def connect(
     auth: Auth | Sasl | Iterable[Auth | Sasl] | None = None,
     tls: Tls | None = None,
     acl: Iterable[Any] | None = None,
+    access: Access | None = None,
     codec: Codec | None = None,
     trail: str | os.PathLike[str] | Trail | None = None,
     client_id: str | None = None,
@@ -48,6 +50,7 @@ def connect(
         auth=auth,
         tls=tls,
         acl=acl,
+        access=access,
         codec=codec,
         trail=trail,
         client_id=client_id,

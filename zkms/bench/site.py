@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from zkms.bench.meter import ServerMeter
 from zkms.bench.orders import Place
 from zkms.cli.connection import CONNECT_TIMEOUT, read_auth, read_tls
-from zkms.config import Config
+from zkms.config import Config, parse_auth
 from zkms.errors import StoreError
 from zkms.operations import Delete
 from zkms.purge import delete_children
@@ -71,9 +71,8 @@ def open_site(hosts: str | None, root: str) -> Iterator[Site]:
 
 
 def _config(hosts: str, root: str) -> Config:
-    return Config(
-        hosts=hosts, root=root, auth=tuple(read_auth() or ()), tls=read_tls(), connect_timeout=CONNECT_TIMEOUT
-    )
+    pairs, sasl = parse_auth(read_auth())
+    return Config(hosts=hosts, root=root, auth=pairs, sasl=sasl, tls=read_tls(), connect_timeout=CONNECT_TIMEOUT)
 
 
 def _remove(session: Session, root: str) -> None:

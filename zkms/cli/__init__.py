@@ -35,6 +35,8 @@ COMMANDS = {
     "restore": Lazy("zkms.cli.backup:restore", "Put back what is in a backup."),
     "trail": Lazy("zkms.cli.trail:trail", "Export what processes have recorded, or generate a trail."),
     "report": Lazy("zkms.cli.report:report", "Analyse a trail with Spark, into one HTML file."),
+    "access": Lazy("zkms.cli.access:access", "Make a tree of separate roles; see who has which."),
+    "quota": Lazy("zkms.cli.quota:quota", "Bound what ZooKeeper keeps for zkms, whatever publishers do."),
     "bench": Lazy("zkms.cli.bench:bench", "Measure how fast it is, beside the original's algorithm."),
     "doctor": Lazy("zkms.cli.doctor:doctor", "Check ZooKeeper and the tree, and say what to do."),
 }
@@ -63,6 +65,6 @@ def main(**_passed_on: Any) -> None:
 
     \b
     Credentials come from the environment or a file, never from the command line:
-      ZKMS_AUTH=digest:USER:PASSWORD       or ZKMS_AUTH_FILE=FILE with such a line
-      ZKMS_TLS_CA, ZKMS_TLS_CERT, ZKMS_TLS_KEY   files, each in PEM format
+      ZKMS_AUTH=digest:USER:PASSWORD       (or sasl:...), or ZKMS_AUTH_FILE=FILE with such a line
+      ZKMS_TLS_CA, ZKMS_TLS_CERT, ZKMS_TLS_KEY   files, each in PEM format; ZKMS_TLS_KEY_PASSWORD
     """

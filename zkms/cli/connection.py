@@ -8,15 +8,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import click
-
 from zkms.bus import Bus, connect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.options import Settings
-from zkms.config import DEFAULT_HOSTS, Auth, Config, Tls
+from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, parse_auth
 from zkms.discovery import Discovery
 from zkms.errors import NodeMissing
+from zkms.layout import adopt_policy
 from zkms.session import Session
 from zkms.tree import Tree
 
@@ -39,30 +38,38 @@ def find_hosts(settings: Settings) -> str:
     return DEFAULT_HOSTS
 
 
-def read_auth(environ: Mapping[str, str] = os.environ) -> list[Auth] | None:
-    """Credentials from ZKMS_AUTH, or from the lines of the file ZKMS_AUTH_FILE; None if neither is set."""
+def read_auth(environ: Mapping[str, str] = os.environ) -> list[Auth | Sasl] | None:
+    """Credentials from ZKMS_AUTH, or from the lines of the file ZKMS_AUTH_FILE; None if neither is set.
+
+    A file of ours that others can read is refused, as ssh refuses such a key: what is in it may be known to them.
+    """
     lines, source = [environ.get("ZKMS_AUTH", "")], "ZKMS_AUTH"
     if not lines[0] and (name := environ.get("ZKMS_AUTH_FILE", "")):
         source = f"ZKMS_AUTH_FILE ({name})"
         try:
-            lines = Path(name).read_text().splitlines()
-            if Path(name).stat().st_mode & 0o077:
-                click.echo(f"Warning: {name} can be read by others on this machine: chmod 600 it", err=True)
+            with Path(name).open() as file:
+                status = os.fstat(file.fileno())
+                if status.st_mode & 0o077 and status.st_uid == os.getuid():
+                    mode = status.st_mode & 0o777
+                    raise Failure(f"{source} can be read by others, its mode being {mode:04o}: chmod 600 it")
+                lines = file.read().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise Failure(f"{source} cannot be read: {getattr(error, 'strerror', None) or 'not text'}") from error
-    pairs = []
+    pairs: list[Auth | Sasl] = []
     for line in filter(None, map(str.strip, lines)):
         scheme, _, credential = line.partition(":")
         if not scheme or ":" not in credential:
             raise Failure(f"{source} must be SCHEME:USER:PASSWORD, such as digest:ann:secret", Exit.USAGE)
-        pairs.append((scheme, credential))
+        user, _, password = credential.partition(":")
+        pairs.append(Sasl(username=user, password=password) if scheme == "sasl" else (scheme, credential))
     return pairs or None
 
 
 def read_tls(environ: Mapping[str, str] = os.environ) -> Tls | None:
-    """TLS as ZKMS_TLS_CA, ZKMS_TLS_CERT and ZKMS_TLS_KEY say; None if none of them is set."""
+    """TLS as ZKMS_TLS_CA, ZKMS_TLS_CERT, ZKMS_TLS_KEY and its password say; None if no file is named."""
     ca, cert, key = (environ.get(f"ZKMS_TLS_{what}") or None for what in ("CA", "CERT", "KEY"))
-    return Tls(ca=ca, cert=cert, key=key) if ca or cert or key else None
+    password = environ.get("ZKMS_TLS_KEY_PASSWORD") or None
+    return Tls(ca=ca, cert=cert, key=key, key_password=password) if ca or cert or key else None
 
 
 def open_bus(settings: Settings, *, cleaner: bool, trail: str | None = None) -> Bus:
@@ -100,17 +107,21 @@ def inspect(settings: Settings) -> Iterator[Inspector]:
     session = Session(inspection_config(settings))
     session.start()
     try:
-        yield Inspector(session, Tree(session.config.root))
+        tree = Tree(session.config.root)
+        adopt_policy(session, tree)
+        yield Inspector(session, tree)
     finally:
         session.close()
 
 
 def inspection_config(settings: Settings) -> Config:
     """How to connect for that."""
+    pairs, sasl = parse_auth(read_auth())
     return Config(
         hosts=find_hosts(settings),
         root=settings.root,
-        auth=tuple(read_auth() or ()),
+        auth=pairs,
+        sasl=sasl,
         tls=read_tls(),
         cleaner=False,
         connect_timeout=CONNECT_TIMEOUT,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import click
 
 from zkms.cli.checks import Finding
+from zkms.cli.checks.security import check_secrets, check_way
 from zkms.cli.checks.server import check_servers, check_speed
 from zkms.cli.checks.tree import check_tree
 from zkms.cli.connection import inspect, inspection_config
@@ -27,8 +28,9 @@ WIDEST = 120
 def doctor(ctx: click.Context, settings: Settings) -> None:
     """Check ZooKeeper and what zkms has in it, and say what to do.
 
-    Looks at the servers' versions, limits and speed, and at access rights, the cleaner, orphans and backlog below the
-    root. Changes nothing, and lists no queue. The exit code is 1 if there is a problem; warnings do not count.
+    Looks at the servers' versions, limits and speed, at what is open to whom, and at the cleaner, orphans and backlog
+    below the root. Changes nothing, and lists no long queue. The exit code is 1 if there is a problem; warnings do not
+    count.
     """
     findings = []
     for finding in _examine(settings):
@@ -44,8 +46,16 @@ def doctor(ctx: click.Context, settings: Settings) -> None:
 
 
 def _examine(settings: Settings) -> Iterator[Finding]:
+    secrets = list(check_secrets())
+    yield from secrets
+    if any(finding.level == "problem" for finding in secrets):
+        yield Finding(
+            "session", "problem", "not tried with secrets that others may know", "change them, then chmod 600"
+        )
+        return
     config = inspection_config(settings)
     yield from check_servers(config)
+    yield from check_way(config)
     try:
         with inspect(settings) as inspector:
             yield from check_speed(inspector)

@@ -13,6 +13,8 @@ import click
 import msgspec
 
 MIN_COLUMN = 8
+_NOT_JSON = (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError)
+"""What other programs put into a frame may have keys of any kind, or be nested deeper than JSON is written."""
 
 
 def print_json(document: Any) -> None:
@@ -66,8 +68,10 @@ def safe(value: Any) -> str:
     """A value as one line of text without control characters."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int):
+    if isinstance(value, int) and value.bit_length() <= 256:
         return f"{value:,}"
+    if isinstance(value, int):
+        return f"{value:#x}"  # Python does not write numbers of any length in decimals
     if isinstance(value, float):
         return f"{value:,.1f}"
     return escape("-" if value is None else str(value))
@@ -84,12 +88,22 @@ def data_text(data: Any) -> str:
     """A message's data for people: text as it is, bytes as text where they are, everything else as JSON."""
     if isinstance(data, bytes):
         return escape(data.decode(errors="backslashreplace"))
-    return data if isinstance(data, str) else msgspec.json.encode(data).decode()
+    if isinstance(data, str):
+        return data
+    try:
+        return msgspec.json.encode(data).decode()
+    except _NOT_JSON:
+        return escape(repr(data))
 
 
 def data_json(data: Any) -> dict[str, Any]:
-    """A message's data for programs: {"data": ...}, or {"data_base64": ...} for bytes."""
-    return {"data_base64": data} if isinstance(data, bytes) else {"data": data}
+    """A message's data for programs: {"data": ...}, {"data_base64": ...} for bytes, {"data_text": ...} for others."""
+    if isinstance(data, bytes):
+        return {"data_base64": data}
+    try:
+        return {"data": msgspec.Raw(msgspec.json.encode(data))}
+    except _NOT_JSON:
+        return {"data_text": data_text(data)}
 
 
 def clock(seconds: float) -> str:

@@ -38,6 +38,7 @@ published, by its producer's clock. Where a process has no clock to be trusted, 
 
 from __future__ import annotations
 
+from typing import Annotated
 from zlib import adler32, crc32
 
 import msgspec
@@ -80,48 +81,53 @@ VIOLATIONS = {
 """What an audit can find, and what `zkms trail generate` can plant."""
 
 
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+"""What the tables hold: a line with a larger number is no event."""
+
+
 class Event(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One line. Which fields an event has is said above."""
 
     event: str
-    i: int = 0
+    i: Int64 = 0
     t: float
     m: float | None = None
     topic: str | None = None
     producer: str | None = None
-    seq: int | None = None
-    n: int | None = None
-    places: list[int] | None = None
+    seq: Int64 | None = None
+    n: Int64 | None = None
+    places: list[Int64] | None = None
     ids: list[str | None] | None = None
-    keys: list[int] | None = None
+    keys: list[Int64] | None = None
     """One hash a message, 0 for one without a key; None if none has a key."""
     sub: str | None = None
     subs: list[str] | None = None
     kind: str | None = None
-    partition: int | None = None
-    epoch: int | None = None
+    partition: Int32 | None = None
+    epoch: Int64 | None = None
     """Of the partition's or the durable name's ownership: grows with each change of owner."""
-    size: int | None = None
+    size: Int64 | None = None
     at: float | None = None
     due: float | None = None
     expires: float | None = None
-    attempt: int | None = None
-    zxid: int | None = None
+    attempt: Int32 | None = None
+    zxid: Int64 | None = None
     state: str | None = None
     reason: str | None = None
     of: str | None = None
-    lines: int | None = None
+    lines: Int64 | None = None
     """Of a file, with its first and last."""
-    lost: int | None = None
-    removed: int | None = None
-    v: int | None = None
+    lost: Int64 | None = None
+    removed: Int64 | None = None
+    v: Int64 | None = None
     node: str | None = None
     host: str | None = None
-    pid: int | None = None
+    pid: Int64 | None = None
     run: str | None = None
     """Random, one for each recorder: tells two processes of one name apart."""
     started: float | None = None
-    file: int | None = None
+    file: Int64 | None = None
     flush: float | None = None
     """A kill loses what happened within so many seconds before it, at the most."""
 

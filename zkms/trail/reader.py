@@ -7,6 +7,7 @@ Version 0, of the first experiments, had a line a message, `id` PRODUCER:SEQ in 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,11 @@ MAX_LINE = 64 * 1024 * 1024
 LAST_SECOND = 253_402_300_800.0
 """The first one of the year 10000, which no calendar here has."""
 _KNOWN = frozenset(EVENTS)
+_NO_EVENT = (msgspec.MsgspecError, ValueError, TypeError, KeyError, OverflowError, RecursionError)
+"""What decoding a line can raise that is none."""
+_NUMBER = re.compile(r"\d{1,18}", re.ASCII)
+_RUN = re.compile(r"[\w.-]{1,100}", re.ASCII)
+"""A run's name becomes part of a file's name where trails are exported to."""
 _decode = msgspec.json.Decoder(Event).decode
 _decode_any = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -69,10 +75,16 @@ class TrailFile:
             if self._upgrade:
                 return _first_of_0(fields, self.source)
             event = _decode(line)
-            if event.event == "opened" and version == VERSION and event.run and event.node:
+            if (
+                event.event == "opened"
+                and version == VERSION
+                and event.node
+                and _is_name(event.run)
+                and _is_time(event.t)
+            ):
                 return event
             reason = "not the first line of a trail"
-        except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+        except _NO_EVENT as error:
             reason = f"not the first line of a trail: {error}" if line else "an empty file"
         self._first = Bad(1, line, reason)
         return Event(event="opened", t=self.path.stat().st_mtime, **_from_name(self.source))
@@ -100,13 +112,13 @@ class TrailFile:
             return Bad(self.lines, line, "cut off in the middle of the line")
         try:
             event = _event_of_0(_decode_any(line), self.lines) if self._upgrade else _decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+        except _NO_EVENT as error:
             return Bad(self.lines, line, f"no event of version {0 if self._upgrade else VERSION}: {error}")
         if event.v is not None and event.v != VERSION:
             return Bad(self.lines, line, f"a line of version {event.v}")
         if event.event not in _KNOWN or event.event == "opened":
             return Bad(self.lines, line, f"{event.event!r:.40} is nothing that happens in version {VERSION}")
-        if not (math.isfinite(event.t) and 0 <= event.t < LAST_SECOND):
+        if not _is_time(event.t):
             return Bad(self.lines, line, f"{event.t!r} is no time")
         return event
 
@@ -115,16 +127,28 @@ class TrailFile:
         return tuple(getattr(self.opened, name) for name in FROM_OPENED)
 
 
+def _is_name(run: str | None) -> bool:
+    return run is not None and _RUN.fullmatch(run) is not None
+
+
+def _is_time(seconds: float) -> bool:
+    return math.isfinite(seconds) and 0 <= seconds < LAST_SECOND
+
+
 def _from_name(source: str) -> dict[str, Any]:
     """Whose a file is, if its first line does not say."""
     rest, _, number = source.rpartition("-")
     node = rest.rpartition("-")[0] or source
-    return {"node": node, "run": f"unknown-{rest}", "file": int(number) if number.isdigit() else 0}
+    return {"node": node, "run": f"unknown-{rest}", "file": int(number) if _NUMBER.fullmatch(number) else 0}
 
 
 def _first_of_0(fields: dict[str, Any], source: str) -> Event:
-    known = {"node": fields["node"], "pid": fields.get("pid"), "started": fields.get("time")}
-    return Event(event="opened", t=float(fields["time"]), v=0, **{**_from_name(source), **known})
+    known = {"node": fields["node"], "pid": fields.get("pid"), "started": fields["time"]}
+    whole = {"event": "opened", "t": fields["time"], "v": 0, **_from_name(source), **known}
+    event = msgspec.convert(whole, Event)
+    if not _is_time(event.t):
+        raise ValueError(f"{event.t!r} is no time")
+    return event
 
 
 def _event_of_0(fields: dict[str, Any], number: int) -> Event:
@@ -132,7 +156,7 @@ def _event_of_0(fields: dict[str, Any], number: int) -> Event:
     fields["i"] = number - 1
     if isinstance(identity := fields.pop("id", None), str):
         producer, colon, seq = identity.rpartition(":")
-        if not colon or not seq.isdigit():
+        if not colon or not _NUMBER.fullmatch(seq):
             raise ValueError(f"{identity!r} is no id of a message")
         fields |= {"producer": producer, "seq": int(seq), "n": 1}
     return msgspec.convert(fields, Event)

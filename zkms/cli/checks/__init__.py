@@ -1,4 +1,4 @@
-"""What `zkms doctor` looks at: `server` for ZooKeeper itself, `tree` for what zkms has in it."""
+"""What `zkms doctor` looks at: `server` is ZooKeeper itself, `security` what is open, `tree` what zkms has in it."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from zkms.cli.checks import Finding, some
+from zkms.cli.checks.security import check_access, check_quotas
 from zkms.cli.connection import Inspector
 from zkms.cli.output import plural
 from zkms.discovery import QueueInfo
@@ -27,7 +28,8 @@ def check_tree(inspector: Inspector) -> Iterator[Finding]:
         return
     layout = _layout(inspector, data)
     yield layout
-    yield from _acl(inspector)
+    yield from check_access(inspector)
+    yield from check_quotas(inspector)
     if layout.level == "problem":
         return
     queues = inspector.discovery.queues()
@@ -56,15 +58,6 @@ def _layout(inspector: Inspector, data: bytes) -> Finding:
     if missing:
         return Finding("tree", "problem", f"{some(missing)} missing", "create it; zkms makes it only with a new root")
     return Finding("tree", "ok", f"{tree.root}, layout {layout}")
-
-
-def _acl(inspector: Inspector) -> Iterator[Finding]:
-    acl = inspector.session.acl(inspector.tree.root)
-    if any(scheme == "world" for scheme, _ in acl):
-        advice = "connect with auth= or ZKMS_AUTH from the beginning, and the tree is made for those only"
-        yield Finding("access", "warning", "open to everybody who reaches ZooKeeper", advice)
-    else:
-        yield Finding("access", "ok", f"for {some([f'{scheme}:{name}' for scheme, name in acl])} only")
 
 
 def _election(inspector: Inspector, *, busy: bool) -> Finding:

@@ -1,0 +1,43 @@
+"""`python -m fuzz.guided TARGET INPUTS`: one target under atheris, which keeps what has reached something new.
+
+A process of its own for each target, since libFuzzer ends the process when it is done.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+from pathlib import Path
+
+
+def main(name: str, count: str) -> None:
+    """Does not return."""
+    import atheris
+
+    logging.disable(logging.CRITICAL)  # every bad input would be a line
+    with atheris.instrument_imports(include=["zkms", "zkms_cleaner"], enable_loader_override=False):
+        from fuzz.target import LONGEST, all_targets
+
+        target = next(each for each in all_targets() if each.name == name)
+    corpus = Path(tempfile.mkdtemp(prefix="zkms-fuzz-"))
+    for number, seed in enumerate(target.seeds):
+        (corpus / f"seed-{number}").write_bytes(seed)
+    words = corpus.parent / f"{corpus.name}.words"
+    words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words))
+    arguments = [
+        *(sys.argv[0], f"-runs={count}", "-seed=1", "-max_len=4096", "-print_final_stats=1", "-verbosity=1"),
+        *(f"-timeout={LONGEST * 4:.0f}", "-rss_limit_mb=2048", f"-dict={words}", f"-artifact_prefix={corpus}/"),
+        str(corpus),
+    ]
+    atheris.Setup(arguments, target.check)
+    atheris.Fuzz()
+
+
+def _escaped(word: bytes) -> str:
+    """As libFuzzer's dictionaries have it."""
+    return "".join(f"\\x{byte:02x}" for byte in word)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
