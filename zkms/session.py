@@ -403,8 +403,8 @@ class Session:
         try:
             return future.result(max(0.0, deadline - time.monotonic()))
         except TimeoutError as error:
-            if future.done():  # the request itself ended with a time-out of ours
-                raise
+            if future.done():  # at the last moment; or the request itself ended with a time-out of ours
+                return future.result()
             raise ConnectionLost("ZooKeeper did not answer in time") from error
 
     def check_process(self) -> None:

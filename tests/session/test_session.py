@@ -11,6 +11,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
@@ -302,6 +303,19 @@ def test_a_read_is_asked_again_and_a_transaction_is_not(open_session: OpenSessio
     assert cut.wait(5)
     assert session.children(root)[0] == ["done"]
     assert proxy.requests["multi"] == before + 1
+
+
+def test_an_answer_that_comes_just_when_the_time_is_over_is_taken(open_session: OpenSession) -> None:
+    """A process that was stopped may find both: that its time is over, and the answer. It got a bare TimeoutError."""
+
+    class JustInTime(Future[str]):
+        def result(self, timeout: float | None = None) -> str:
+            if self.done():
+                return super().result(timeout)
+            self.set_result("here I am")
+            raise TimeoutError
+
+    assert open_session()._result(JustInTime(), time.monotonic()) == "here I am"
 
 
 def test_a_publish_and_a_receipt_keep_to_their_own_time_out(
