@@ -68,7 +68,9 @@ def connect(hosts: str, tree: Tree) -> Iterator[Connect]:
     buses: list[zkms.Bus] = []
 
     def start(name: str, **options: Any) -> zkms.Bus:
-        buses.append(zkms.connect(hosts, root=tree.root, auth=auth(name), **options))
+        # Long sessions: one that expires on a busy machine would change the tree under the test's eyes.
+        settings: dict[str, Any] = {"session_timeout": 40.0, **options}
+        buses.append(zkms.connect(hosts, root=tree.root, auth=auth(name), **settings))
         return buses[-1]
 
     yield start
@@ -77,9 +79,11 @@ def connect(hosts: str, tree: Tree) -> Iterator[Connect]:
 
 
 @pytest.fixture
-def carl(connect: Connect) -> zkms.Bus:
-    """The cleaner, who makes the tree."""
-    return connect("carl", access=ACCESS)
+def carl(connect: Connect, tree: Tree, eventually: Eventually) -> zkms.Bus:
+    """The cleaner, who makes the tree and stands for election."""
+    bus = connect("carl", access=ACCESS)
+    eventually(lambda: bus.session.children(tree.cleaner)[0])
+    return bus
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from zkms_cleaner.cleaner import Cleaner
 
 import zkms
 from zkms import access
+from zkms.backup import back_up
+from zkms.restore import restore
 from zkms.staging import Committer, Stage, new_run
 from zkms.testing.roots import new_root
 from zkms.tree import Registration, Tree, encode
@@ -288,7 +291,7 @@ def test_limits_hold(carl: zkms.Bus, connect: Connect) -> None:
 
 def test_the_cleaner_purges_what_the_dead_have_left(carl: zkms.Bus, connect: Connect, eventually: Eventually) -> None:
     """A queue of a subscriber that is gone, with what was in it, and what expired in one that is not."""
-    pat, ann, bob = connect("pat"), connect("ann", session_timeout=2.0), connect("bob")
+    pat, ann, bob = connect("pat"), connect("ann"), connect("bob")
     bob.subscribe("news", name="audit", max_age=0.1)
     lost = ann.subscribe("news", ack="manual")
     receipt = pat.publish("news", BIG)
@@ -302,3 +305,26 @@ def test_the_cleaner_purges_what_the_dead_have_left(carl: zkms.Bus, connect: Con
         assert set(receipt.wait(20).gone) == {lost.id, "audit"}
     finally:
         cleaner.close()
+
+
+def test_asyncio_goes_by_the_policy_too(carl: zkms.Bus, connect: Connect, hosts: str, tree: Tree) -> None:
+    """What it publishes is for the subscriber alone, and its receipt tells who has acked."""
+    subscription = connect("ann").subscribe("news", lambda _message: None)
+
+    async def publish() -> tuple[str, ...]:
+        async with zkms.aio.connect(hosts, root=tree.root, auth=auth("pat"), access=ACCESS) as bus:
+            receipt = await bus.publish("news", "hello")
+            await receipt.wait(20)
+            return receipt.acked
+
+    assert asyncio.run(publish()) == (subscription.id,)
+
+
+def test_a_backup_can_be_made_of_it_but_not_put_back(
+    carl: zkms.Bus, connect: Connect, tree: Tree, tmp_path: Path
+) -> None:
+    """Whoever restores would own what it makes."""
+    connect("ann").subscribe("news", name="diary").close()
+    back_up(carl.session, tree, tmp_path / "file")
+    with pytest.raises(zkms.StoreError, match="has separate roles"):
+        restore(carl.session, tree, tmp_path / "file", add=True)

@@ -23,7 +23,6 @@ Peopled = list[str]
 def paths(carl: zkms.Bus, connect: Connect, tree: Tree, raw: Raw, eventually: Eventually) -> Peopled:
     """Every znode of a tree that has something everywhere."""
     people(connect, tree, eventually)
-    eventually(lambda: carl.session.children(tree.cleaner)[0])
     return walk(raw("carl"), tree.root)
 
 

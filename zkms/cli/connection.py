@@ -49,7 +49,7 @@ def read_auth(environ: Mapping[str, str] = os.environ) -> list[Auth | Sasl] | No
         try:
             with Path(name).open() as file:
                 status = os.fstat(file.fileno())
-                if status.st_mode & 0o077 and status.st_uid == os.getuid():
+                if is_exposed(status):
                     mode = status.st_mode & 0o777
                     raise Failure(f"{source} can be read by others, its mode being {mode:04o}: chmod 600 it")
                 lines = file.read().splitlines()
@@ -63,6 +63,11 @@ def read_auth(environ: Mapping[str, str] = os.environ) -> list[Auth | Sasl] | No
         user, _, password = credential.partition(":")
         pairs.append(Sasl(username=user, password=password) if scheme == "sasl" else (scheme, credential))
     return pairs or None
+
+
+def is_exposed(status: os.stat_result) -> bool:
+    """Whether a file of ours can be read by others. What somebody else has put there for us is theirs to protect."""
+    return bool(status.st_mode & 0o077) and status.st_uid == os.getuid()
 
 
 def read_tls(environ: Mapping[str, str] = os.environ) -> Tls | None:

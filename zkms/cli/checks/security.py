@@ -12,7 +12,7 @@ from kazoo.hosts import collect_hosts
 
 from zkms.access import kind_of
 from zkms.cli.checks import Finding, some
-from zkms.cli.connection import Inspector
+from zkms.cli.connection import Inspector, is_exposed
 from zkms.config import Config
 from zkms.errors import NodeMissing, StoreError, ZkmsError
 from zkms.quota import read_quotas
@@ -141,15 +141,16 @@ def check_secrets() -> Iterator[Finding]:
         if not name:
             continue
         try:
-            mode = Path(name).stat().st_mode & 0o777
+            status = Path(name).stat()
         except OSError:
             continue  # said where it is used
-        if mode & 0o077:
+        mode = status.st_mode & 0o777
+        if is_exposed(status):
             yield Finding(
                 variable, "problem", f"{name} can be read by others, its mode being {mode:04o}", "chmod 600 it"
             )
         else:
-            yield Finding(variable, "ok", f"{name} is for its owner only")
+            yield Finding(variable, "ok", f"{name} has the mode {mode:04o}")
 
 
 def check_quotas(inspector: Inspector) -> Iterator[Finding]:
