@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -28,11 +29,13 @@ from zkms.errors import (
 from zkms.membership import patterns_in
 from zkms.operations import Check, Create, Delete, Operation, SetData
 from zkms.patterns import is_pattern
-from zkms.purge import delete_children, delete_queue
+from zkms.purge import delete_queue
 from zkms.session import Session, failed_with
 from zkms.tree import Ledger, Patterns, Plan, QueueState, Registration, Tree, decode, encode, lanes_of
 
 log = logging.getLogger("zkms.enrolment")
+_MOVED = (NodeMissing, NodeExists, BadVersion)
+"""Somebody else was quicker: look again."""
 
 
 class Enrolment:
@@ -64,10 +67,8 @@ class Enrolment:
                 self._session.multi(self._operations(topic, name, wanted, ledgers), deadline=deadline)
                 return wanted, True
             except TransactionFailed as error:
-                if not isinstance(error.cause, (NodeMissing, NodeExists, BadVersion)) or time.monotonic() >= deadline:
+                if not isinstance(error.cause, _MOVED) or time.monotonic() >= deadline:
                     raise error.cause from error
-                if failed_with(error, NodeExists, path=self._tree.group(name, topic)):
-                    self._remove_rest(topic, name)
                 self.make_topic(topic)
             except ConnectionLost:
                 tried = True
@@ -92,21 +93,37 @@ class Enrolment:
             if self._session.exists(tree.subscription(lane)) is None:
                 operations.append(Create(tree.subscription(lane)))
             operations.append(self._queue(tree.queue(lane, topic)))
-        group = tree.group(name, topic)
+        group, parent = tree.group(name, topic), tree.ledgers(name, topic)
         if self._session.exists(group.rpartition("/")[0]) is None:
             operations.append(Create(group.rpartition("/")[0]))
-        operations += [
-            Create(group, encode(Plan())),
-            Create(tree.members(name, topic)),
-            Create(tree.ledgers(name, topic)),
-            *(
-                Create(tree.ledger(name, topic, number), encode(ledgers[number] if ledgers else Ledger()))
-                for number in range(len(lanes))
-            ),
-            Create(tree.registration(topic, name), encode(wanted)),
-            SetData(tree.topic(topic), b""),
-        ]
+        fresh = {group: encode(Plan()), tree.members(name, topic): b"", parent: b""}
+        for number in range(len(lanes)):
+            fresh[tree.ledger(name, topic, number)] = encode(ledgers[number] if ledgers else Ledger())
+        operations += self._put(fresh)
+        operations += [Delete(path) for path in self._below(parent) if path not in fresh]
+        operations += [Create(tree.registration(topic, name), encode(wanted)), SetData(tree.topic(topic), b"")]
         return operations
+
+    def _put(self, fresh: Mapping[str, bytes]) -> list[Operation]:
+        """Make znodes, or take over what a subscription that is gone has left: never what is being made meanwhile.
+
+        Whoever is first creates the registration in the same transaction, and that refuses the others.
+        """
+        asked = {path: self._session.exists_async(path) for path in fresh}
+        stats = {
+            path: self._session.answer(reply, partial(self._session.exists_async, path))
+            for path, reply in asked.items()
+        }
+        return [
+            Create(path, fresh[path]) if stat is None else SetData(path, fresh[path], stat.version)
+            for path, stat in stats.items()
+        ]
+
+    def _below(self, path: str) -> list[str]:
+        try:
+            return [f"{path}/{name}" for name in self._session.children(path)[0]]
+        except NodeMissing:
+            return []
 
     def _queue(self, queue: str) -> Operation:
         state = encode(QueueState(self._client_id))
@@ -114,7 +131,7 @@ class Enrolment:
             data, stat = self._session.get(queue)
             if not decode(data, QueueState).gone:
                 return SetData(queue, state, stat.version)  # its registration was removed by hand: what waits is kept
-            delete_queue(self._session, queue)
+            self._delete_queue(queue, stat.version)
         except NodeMissing:
             pass  # as it should be
         except msgspec.MsgspecError:
@@ -172,32 +189,52 @@ class Enrolment:
         lanes = lanes_of(name, registration)
         gone = encode(QueueState(self._client_id, gone="unsubscribed"))
         marks: list[Operation] = [SetData(self._tree.queue(lane, topic), gone) for lane in lanes]
-        marks += [Delete(self._tree.registration(topic, name)), SetData(self._tree.topic(topic), b"")]
+        group = self._tree.group(name, topic)
+        # Together, so that who enrols from now on finds all of it or nothing.
+        wanted: list[Operation] = [
+            *marks,
+            Delete(self._tree.registration(topic, name)),
+            SetData(self._tree.topic(topic), b""),
+            *(Delete(self._tree.ledger(name, topic, number)) for number in range(len(lanes))),
+            Delete(self._tree.ledgers(name, topic)),
+            *([] if unless_used_by is None else [Delete(self._tree.member(name, topic, unless_used_by))]),
+            Delete(self._tree.members(name, topic)),
+            Delete(group),
+        ]
         while True:
             try:
-                self._session.multi(marks)
+                results = self._session.multi(wanted)
                 break
             except TransactionFailed as error:
+                if failed_with(error, NotEmpty, path=self._tree.members(name, topic)):
+                    raise SubscriptionInUse(topic, name, next(iter(self.members(topic, name)), "another")) from error
                 if not failed_with(error, NodeMissing):
                     raise error.cause from error
-                marks = [mark for mark in marks if mark is not error.operation]
+                wanted = [operation for operation in wanted if operation is not error.operation]
             except ConnectionLost as error:
                 if not error.outcome_unknown:
                     raise
-        self._remove_rest(topic, name)
-        for lane in lanes:
-            delete_queue(self._session, self._tree.queue(lane, topic))
+        for operation, result in zip(wanted, results, strict=True):
+            if operation in marks:
+                self._delete_queue(operation.path, result.version)
+        try:
+            self._session.multi([Delete(group.rpartition("/")[0])])
+        except TransactionFailed as error:
+            if not (failed_with(error, NodeMissing) or failed_with(error, NotEmpty)):
+                raise error.cause from error
 
-    def _remove_rest(self, topic: str, name: str) -> None:
-        """What a subscription that is gone knew of itself."""
-        group = self._tree.group(name, topic)
-        delete_children(self._session, group)
-        for path in (group, group.rpartition("/")[0]):
-            try:
-                self._session.multi([Delete(path)])
-            except TransactionFailed as error:
-                if not (failed_with(error, NodeMissing) or failed_with(error, NotEmpty)):
-                    raise error.cause from error
+    def _delete_queue(self, queue: str, version: int) -> None:
+        """Remove a queue that is marked as gone; one that was made anew in its place is not touched."""
+        try:
+            delete_queue(self._session, queue, [Check(queue, version)])
+        except TransactionFailed as error:
+            if not isinstance(error.cause, _MOVED) or error.operation.path != queue:
+                raise error.cause from error
+        try:
+            self._session.multi([Delete(queue.rpartition("/")[0])])
+        except TransactionFailed as error:
+            if not (failed_with(error, NodeMissing) or failed_with(error, NotEmpty)):
+                raise error.cause from error
 
     def members(self, topic: str, name: str) -> list[str]:
         """Who is there to read it."""

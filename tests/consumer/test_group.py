@@ -10,7 +10,10 @@ import pytest
 import zkms
 from zkms import Bus, GroupMismatch, InvalidArgument, LostOwnership, Message
 from zkms.assignment import Load, assign, slow_ones
+from zkms.enrolment import Enrolment
+from zkms.operations import Delete
 from zkms.routing import partition_of
+from zkms.tree import Registration
 
 from .conftest import Connect, Eventually
 
@@ -33,6 +36,48 @@ def test_messages_wait_for_a_group_that_has_no_members_yet(bus: Bus, connect: Co
     while len(got) < 20:
         got += sub.fetch(20, timeout=10)
     assert sorted(message.data for message in got) == list(range(20))
+
+
+@pytest.mark.of_threads
+def test_who_founds_a_group_a_moment_too_late_joins_it(
+    bus: Bus, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has seen no registration, and finds the rest there: of a living group, not of one that is gone."""
+    first = bus.subscribe("jobs", group="workers", partitions=2)
+    late = connect()
+    looked: list[object] = []
+
+    def look(topic: str, name: str) -> Registration | None:
+        looked.append(None)
+        return None if len(looked) == 1 else Enrolment.find(late.enrolment, topic, name)
+
+    monkeypatch.setattr(late.enrolment, "find", look)
+    second = late.subscribe("jobs", group="workers", partitions=2)
+    bus.publish_many("jobs", range(8), key=str)
+    got: set[int] = set()
+    deadline = time.monotonic() + 60
+    while len(got) < 8 and time.monotonic() < deadline:
+        for message in [*first.fetch(8, timeout=0.2), *second.fetch(8, timeout=0.2)]:
+            message.ack()
+            got.add(message.data)
+    assert got == set(range(8))
+    assert len(looked) > 1
+
+
+@pytest.mark.of_threads
+def test_a_group_is_founded_on_what_an_older_one_has_left(bus: Bus) -> None:
+    """One that was interrupted when it was given up, and had more partitions."""
+    bus.create_group("jobs", "workers", partitions=4)
+    bus.session.multi([Delete(bus.tree.registration("jobs", "workers"))])
+    sub = bus.subscribe("jobs", group="workers", partitions=2)
+    bus.publish("jobs", 1, key="a")
+    message = sub.get(timeout=30)
+    assert message is not None
+    message.ack()
+    assert sorted(bus.session.children(bus.tree.ledgers("workers", "jobs"))[0]) == ["0", "1"]
+    sub.unsubscribe()
+    assert bus.session.exists(bus.tree.group("workers", "jobs")) is None
+    assert bus.session.exists(bus.tree.queue("workers#0", "jobs")) is None
 
 
 def test_each_message_goes_to_one_member(bus: Bus, connect: Connect, eventually: Eventually) -> None:
