@@ -45,6 +45,8 @@ class Worker:
             options["root"],
             cleaner=False,
             session_timeout=options["session_timeout"],
+            connect_timeout=60.0,  # also where a machine is busy with starting many of us
+            request_timeout=60.0,
             trail=options["trail"],
         )
         self.cache = Cache(self.bus, "rows", max_staleness=options["max_staleness"])
