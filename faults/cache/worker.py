@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import zkms
+from faults import clocks
 from faults.cache.history import NEVER, History, Write
 from zkms.cache import Cache
 from zkms.cache.pulse import Pulse
@@ -112,6 +113,7 @@ class Worker:
 
 def main() -> None:
     """Do as the checker says."""
+    clocks.inject()
     options = json.loads(sys.argv[1])
     take_away(options["without"])
     worker = Worker(options)
