@@ -20,7 +20,6 @@ def test_a_soak_finds_a_planted_leak_and_nothing_else_of_its_kind(tmp_path: Path
     assert growing == {"listener-1: files"}
     assert not document.ok
     assert not document.broken
-    assert document.facts["received by the durable subscription"] == document.facts["stored"]
     assert int(document.facts["guests that were killed"]) >= 1
     file = results.save(document, tmp_path)
     plot.save(document, file.with_suffix(".png"))
