@@ -66,7 +66,7 @@ def main(
 
     campaign = Campaign(cast(Where, where), seconds, seed, trail, keep.absolute(), say)
     try:
-        if install and clocks.library() is None and any("clock" in name for name in chosen):
+        if install and clocks.library() is None and "server-clock" in chosen:
             click.echo(f"installing {clocks.PACKAGE}", err=True)
             servers.install([clocks.PACKAGE])
     except ZkmsError as error:

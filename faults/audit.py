@@ -10,13 +10,16 @@ import msgspec
 
 from zkms.testing.errors import ServerError
 
-_LONGEST = 600.0
+_LONGEST = 1800.0
 
 
 def audited(trail: Path, page: Path) -> str:
     """What `zkms report` says of all guarantees together: kept, broken, undecided or untried; `page` says why."""
     command = [sys.executable, "-m", "zkms", "report", "--trail", str(trail), "--out", str(page), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ServerError(f"zkms report has not ended after {_LONGEST:g} s") from error
     if done.returncode != 0:
         raise ServerError(f"zkms report failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
     return str(msgspec.json.decode(done.stdout)["verdict"])

@@ -132,7 +132,7 @@ def obstacle(nemesis: Nemesis, where: Where) -> str | None:
     """Why a nemesis cannot be run here, or None."""
     if where == "containers" and nemesis.embedded_only:
         return "only on embedded servers"
-    if (nemesis.clocked or nemesis.kit == "clocks") and clocks.library() is None:
+    if nemesis.kit == "clocks" and clocks.library() is None:
         return f"the distribution's package {clocks.PACKAGE} is not installed"
     if nemesis.kit == "disks" and os.geteuid() != 0:
         return "only root can mount a disk to fill"

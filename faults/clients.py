@@ -114,7 +114,7 @@ class ClientClockJumped(Nemesis):
     """A consumer's wall clock, in the delayed workload a cleaner's as well, goes an hour ahead, and back."""
 
     name = "client-clock"
-    about = "a consumer's wall clock jumps an hour ahead, and back (libfaketime)"
+    about = "a consumer's wall clock jumps an hour ahead, and back (what time.time() returns)"
     clocked = True
     # When a delayed message is due is for the leading cleaner's clock to say, and for nobody else's.
     excuses = frozenset({"early"})

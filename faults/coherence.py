@@ -45,6 +45,7 @@ def run_caches(nemesis: Nemesis, plan: Plan, stage: Stage, crew: Crew, directory
     found = run.findings
     victims = {name.removeprefix("worker-") for name in stage.victims}
     writers = {name: at for name, at in found.moments.items() if at and name.partition("-")[0] not in victims}
+    idle = [] if found.finished and found.reads else ["nothing was read, or no write was known to all"]
     return Cell(
         nemesis=nemesis.name,
         workload="cache",
@@ -59,5 +60,5 @@ def run_caches(nemesis: Nemesis, plan: Plan, stage: Stage, crew: Crew, directory
         pause=max((pauses.longest(at, since, until) for at in writers.values()), default=until - since),
         zookeeper=pauses.of_writes(crew.records("probe"), since, until),
         settled=settled,
-        problems=[*crew.problems, *found.broken[:SHOWN], *found.stale[:SHOWN]],
+        problems=[*crew.problems, *found.broken[:SHOWN], *found.stale[:SHOWN], *idle],
     )

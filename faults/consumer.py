@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 import zkms
+from faults import clocks
 from faults.journal import Journal, Record, now
 from faults.orders import TOPIC, Orders
 
@@ -84,6 +85,7 @@ class Consumer:
 
 def main(orders: Orders) -> None:
     """Consume until SIGTERM."""
+    clocks.inject()
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     with Journal(Path(orders.journal)) as journal, zkms.connect(orders.hosts, **orders.connection()) as bus:

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 import zkms
+from faults import clocks
 from faults.journal import Journal, Record, now
 from faults.orders import KEYS, TOPIC, Orders
 
@@ -71,6 +72,7 @@ def key_of(message: list[object]) -> str:
 
 def main(orders: Orders) -> None:
     """Publish at an even rate until SIGTERM."""
+    clocks.inject()
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     with Journal(Path(orders.journal)) as journal, zkms.connect(orders.hosts, **orders.connection()) as bus:

@@ -58,7 +58,7 @@ class Stage:
                 way.hosts = way.proxy.hosts
             if self.clocked:
                 way.clock = Clock(self.directory / f"{name}.clock")
-                way.settings += way.clock.settings()
+                way.settings += way.clock.injected()
             self.ways[name] = way
         return self.ways[name]
 

@@ -46,6 +46,8 @@ class Result(msgspec.Struct, kw_only=True):
     where: str
     seconds: float
     seed: int
+    load: float = 0.0
+    """The machine's load average at the end."""
     cells: list[Cell]
     not_run: dict[str, str]
 
@@ -61,6 +63,7 @@ def result(campaign: Campaign) -> Result:
         where=campaign.where,
         seconds=campaign.seconds,
         seed=campaign.seed,
+        load=os.getloadavg()[0],
         cells=campaign.cells,
         not_run=campaign.not_run,
     )
@@ -76,6 +79,8 @@ def page(found: Result) -> str:
         f"zkms {found.zkms}, ZooKeeper {found.zookeeper} ({found.where}), Python {found.python}, {found.system}, "
         f"{found.cores} cores; seed {found.seed}. {verdict} {len(found.cells)} cells, {total:,} messages and writes."
     )
+    if found.load > 2 * found.cores:
+        lines.append(f"The machine had other work, load average {found.load:.0f}: pauses are longer for that.")
     lines += ["", f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
     lines += [_row(cell) for cell in found.cells]
     names = dict.fromkeys(cell.nemesis for cell in found.cells)

@@ -11,7 +11,7 @@ import msgspec
 
 from faults import pauses
 from faults.cell import Cell
-from faults.checker import Reader, judge, missing, sent
+from faults.checker import Reader, Verdict, judge, missing, sent
 from faults.crew import Crew
 from faults.journal import Record, now
 from faults.nemesis import Nemesis
@@ -201,6 +201,11 @@ class Trial:
             pause=pauses.of_traffic(published, readers, since, until, but=self.stage.victims),
             zookeeper=pauses.of_writes(self.crew.records("probe"), since, until),
             settled=settled,
-            problems=[*self.crew.problems, *examples],
+            problems=[*self.crew.problems, *examples, *_idle(verdict)],
             excused=notes,
         )
+
+
+def _idle(verdict: Verdict) -> list[str]:
+    """Where nothing happened, nothing was shown."""
+    return [] if verdict.published and verdict.delivered else ["nothing was published, or nothing was delivered"]

@@ -17,6 +17,8 @@ from soak.stage import Stage
 from zkms import Message
 from zkms.stream import Sent
 
+BURST = 0.5
+"""Seconds whose messages are sent at once, after a stall, at the most."""
 SLICE = 0.02
 """Seconds between two bursts of a publisher."""
 KEYS = 64
@@ -73,13 +75,13 @@ class Order:
 # -- who sends ---------------------------------------------------------------------------------------------------
 
 
-def publisher(stage: Stage, hosts: str, root: str, topic: str, size: int = 100, in_flight: int = 5_000) -> None:
+def publisher(stage: Stage, hosts: str, root: str, topic: str, size: int = 100, in_flight: int = 2_000) -> None:
     """Publish at `rate` messages/s, as fast as possible if that is None, not at all if it is 0."""
     padding = "." * max(0, size - 30)
     with _connect(hosts, root, stage) as bus:
         bus.publish(topic, [stage.name, 0, ""], key="0", if_nobody="drop")
         stage.begin()
-        number, began, paced = 0, time.monotonic(), 0
+        number, began = 0, time.monotonic()
         rate: float | None = 0.0
         full = threading.Event()
 
@@ -90,27 +92,31 @@ def publisher(stage: Stage, hosts: str, root: str, topic: str, size: int = 100, 
             except zkms.QueueFull:
                 stage.add("full")
                 full.set()
-            except zkms.ZkmsError:
-                stage.add("failed")
+            except zkms.ZkmsError as error:
+                stage.add("unknown" if getattr(error, "outcome_unknown", False) else "failed")
 
         with bus.publisher(topic, max_in_flight=in_flight, if_nobody="drop", timeout=30.0) as stream:
             while not stage.stopping.is_set():
                 told: float | None = stage.orders.get("rate", 0.0)
                 if told != rate:
-                    rate, began, paced = told, time.monotonic(), 0
+                    rate, began = told, time.monotonic()
                 if full.is_set() or rate == 0:
                     stage.stopping.wait(0.1)  # back-pressure: others have to catch up first
                     full.clear()
-                    began, paced = time.monotonic(), 0
+                    began = time.monotonic()
                     continue
-                due = 500 if rate is None else int((time.monotonic() - began) * rate) - paced
+                if rate is None:
+                    due = 500
+                else:  # after a stall it goes on from there, and does not catch up
+                    now = time.monotonic()
+                    due, began = int(min(now - began, BURST) * rate), max(began, now - BURST)
+                    began += due / rate
                 try:
-                    for _ in range(min(due, 5_000)):
+                    for _ in range(due):
                         number += 1
                         stream.send([stage.name, number, padding], key=str(number % KEYS)).add_done_callback(stored)
                 except zkms.ZkmsError:
                     stage.add("failed")
-                paced += due
                 if rate is not None:
                     stage.stopping.wait(SLICE)
             stream.flush(60.0)

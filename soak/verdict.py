@@ -32,7 +32,7 @@ BOUNDS: dict[str, Bound] = {
     "rss_mb": Bound(0.05, 4.0),
     "threads": Bound(0.0, 1.5),
     "files": Bound(0.0, 2.5),
-    "znodes": Bound(0.05, 100.0),
+    "znodes": Bound(0.10, 120.0),
     "watches": Bound(0.05, 20.0),
     "ephemerals": Bound(0.10, 10.0),
     "connections": Bound(0.0, 4.0),
@@ -85,7 +85,10 @@ def all_series(samples: Sequence[Sample]) -> Iterator[tuple[str, str, list[tuple
         for kind in ("rss_mb", "threads", "files"):
             points = [(s.at, float(getattr(s.processes[name], kind))) for s in samples if name in s.processes]
             yield f"{name}: {kind}", kind, points
-    for kind in ("znodes", "watches", "ephemerals", "connections", "outstanding", "data_bytes"):
+    # What waits is judged by itself: here it would hide everything else.
+    others = [(s.at, float(s.server["znodes"] - s.queued)) for s in samples if "znodes" in s.server]
+    yield "server: znodes besides entries", "znodes", others
+    for kind in ("watches", "ephemerals", "connections", "outstanding", "data_bytes"):
         yield f"server: {kind}", kind, [(s.at, float(s.server[kind])) for s in samples if kind in s.server]
     yield "queues: entries", "queued", [(s.at, float(s.queued)) for s in samples]
 

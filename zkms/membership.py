@@ -22,7 +22,7 @@ import msgspec
 
 from zkms.access import Rights, masked
 from zkms.errors import NodeMissing, Unauthorised
-from zkms.patterns import matches
+from zkms.patterns import is_pattern, matches
 from zkms.requests import Watch
 from zkms.session import Session
 from zkms.tree import FULL_MARK, Patterns, Registration, Tree, decode
@@ -167,7 +167,8 @@ def patterns_in(data: bytes) -> tuple[str, ...]:
     if not data:
         return ()
     try:
-        return decode(data, Patterns).patterns
+        # One that is listed twice, or a topic itself, would get everything twice.
+        return tuple(dict.fromkeys(filter(is_pattern, decode(data, Patterns).patterns)))
     except msgspec.MsgspecError:
         log.error("the list of topic patterns was overwritten by another program: patterns get nothing")
         return ()

@@ -118,9 +118,10 @@ class Run:
                 stack.enter_context(self._worker(number, way, root, database, history, settings(number)))
                 for number, way in enumerate(ways)
             ]
-            for worker in workers:
+            for number, worker in enumerate(workers):
                 if _line(worker) != "ready\n":
-                    raise ServerError(f"a worker did not come up, and ended with {worker.wait(60)}")
+                    said = (directory / f"worker-{number}.log").read_text(errors="replace").strip().splitlines()
+                    raise ServerError(f"worker {number} did not come up: {said[-1] if said else 'it said nothing'}")
             _say(workers)
             yield workers
             living = [worker for worker in workers if worker.poll() is None]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import zkms
+from faults import clocks
 from faults.cache.history import NEVER, History, Write
 from zkms.cache import Cache
 from zkms.cache.pulse import Pulse
@@ -45,6 +46,8 @@ class Worker:
             options["root"],
             cleaner=False,
             session_timeout=options["session_timeout"],
+            connect_timeout=60.0,  # also where a machine is busy with starting many of us
+            request_timeout=60.0,
             trail=options["trail"],
         )
         self.cache = Cache(self.bus, "rows", max_staleness=options["max_staleness"])
@@ -110,6 +113,7 @@ class Worker:
 
 def main() -> None:
     """Do as the checker says."""
+    clocks.inject()
     options = json.loads(sys.argv[1])
     take_away(options["without"])
     worker = Worker(options)

@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="targets whose names contain one of these; all if none is given")
     parser.add_argument("--inputs", type=int, default=20_000, help="for each target; slow ones get a share of it")
     parser.add_argument("--whole", action="store_true", help="so many for slow ones too")
+    parser.add_argument("--seconds", type=int, default=7200, help="for each target at the most, where atheris guides")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--blind", action="store_true", help="without atheris, also where it is installed")
     given = parser.parse_args()
@@ -36,7 +37,10 @@ def main() -> int:
     for target in chosen:
         count = max(1, int(given.inputs * (1.0 if given.whole else target.weight)))
         began = time.monotonic()
-        found, corpus = _guided(target, count) if guided else _blind(target, count, given.seed)
+        if guided:
+            count, found, corpus = _guided(target, count, given.seconds)
+        else:
+            found, corpus = _blind(target, count, given.seed)
         crashes += found
         guide = "atheris" if guided else f"nothing, seed {given.seed}"
         row = (target.name, f"{count:,}", f"{time.monotonic() - began:.0f}", str(found), guide, corpus)
@@ -62,9 +66,9 @@ def _blind(target: Target, count: int, seed: int) -> tuple[int, str]:
     return len(kinds), f"{len(target.seeds)} seeds"
 
 
-def _guided(target: Target, count: int) -> tuple[int, str]:
+def _guided(target: Target, count: int, seconds: int) -> tuple[int, int, str]:
     """Under libFuzzer, in a process of its own, which ends at the first crash."""
-    command = [sys.executable, "-m", "fuzz.guided", target.name, str(count)]
+    command = [sys.executable, "-m", "fuzz.guided", target.name, str(count), str(seconds)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     tail = done.stderr
     if done.returncode:
@@ -73,7 +77,8 @@ def _guided(target: Target, count: int) -> tuple[int, str]:
         _keep(target, data, tail[-4000:])
     status = re.findall(r"#\d+\s+\w+\s+cov: (\d+) ft: (\d+) corp: (\d+)", tail)
     corpus = f"{status[-1][2]} inputs, {status[-1][0]} edges" if status else "?"
-    return int(done.returncode != 0), corpus
+    carried_out = re.search(r"Done (\d+) runs", tail)
+    return int(carried_out[1]) if carried_out else 0, int(done.returncode != 0), corpus
 
 
 def _keep(target: Target, data: bytes, why: str) -> None:

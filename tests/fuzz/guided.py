@@ -1,4 +1,4 @@
-"""`python -m fuzz.guided TARGET INPUTS`: one target under atheris, which keeps what has reached something new.
+"""`python -m fuzz.guided TARGET INPUTS SECONDS`: one target under atheris, which keeps what has reached something new.
 
 A process of its own for each target, since libFuzzer ends the process when it is done.
 """
@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 
-def main(name: str, count: str) -> None:
+def main(name: str, count: str, seconds: str) -> None:
     """Does not return."""
     import atheris
 
@@ -27,7 +27,13 @@ def main(name: str, count: str) -> None:
     words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words))
     arguments = [
         *(sys.argv[0], f"-runs={count}", "-seed=1", "-max_len=4096", "-print_final_stats=1", "-verbosity=1"),
-        *(f"-timeout={LONGEST * 4:.0f}", "-rss_limit_mb=2048", f"-dict={words}", f"-artifact_prefix={corpus}/"),
+        *(
+            f"-timeout={LONGEST * 4:.0f}",
+            "-rss_limit_mb=2048",
+            f"-max_total_time={seconds}",
+            f"-dict={words}",
+            f"-artifact_prefix={corpus}/",
+        ),
         str(corpus),
     ]
     atheris.Setup(arguments, target.check)

@@ -19,7 +19,7 @@ from zkms import ZkmsError
 from zkms.cli import main
 from zkms.cli.exit_codes import Exit
 from zkms.testing.server import Server
-from zkms.tree import Tree, encode
+from zkms.tree import Ledger, Patterns, Tree, encode
 
 from .conftest import Connect
 
@@ -242,3 +242,33 @@ def test_znodes_of_any_name_end_nothing(
     check_all_goes_on(scene, eventually)
     scene.bus.publish("users.two", "due", delay=0.1)
     eventually(lambda: "due" in scene.got["pattern"], timeout=90)
+
+
+@pytest.mark.parametrize("listed", [("users.*",), ("users.*", "users.*", "users.one")], ids=["once", "twice"])
+def test_patterns_that_nobody_has_made_keep_nobody_from_publishing(
+    connect: Connect, raw: KazooClient, tree: Tree, listed: tuple[str, ...]
+) -> None:
+    """They were checked in every transaction, and were not there; nor does one that is listed twice get all twice."""
+    bus, own = connect(request_timeout=20.0), connect().subscribe(TOPIC)
+    raw.set(tree.subscribers, encode(Patterns(listed)))
+    bus.publish(TOPIC, 1)
+    pattern = connect().subscribe("users.*")
+    bus.publish(TOPIC, 2)
+    bus.publish(TOPIC, 3)
+    for subscription, expected in ((own, [1, 2, 3]), (pattern, [2, 3])):
+        got = [subscription.get(timeout=30) for _ in expected]
+        assert [message and message.data for message in got] == expected
+        assert subscription.get(timeout=0) is None
+
+
+@pytest.mark.parametrize("owner", ["..", "a/b", "\0"], ids=ascii)
+def test_an_owner_that_is_no_client_does_not_keep_a_lane(
+    connect: Connect, raw: KazooClient, tree: Tree, owner: str
+) -> None:
+    """Whether it is there was asked of ZooKeeper, which does not take such a path."""
+    connect().subscribe("users", name="audit").close()
+    connect().publish("users", 1)
+    raw.set(tree.ledger("audit", "users", 0), encode(Ledger(owner)))
+    message = connect().subscribe("users", name="audit").get(timeout=30)
+    assert message is not None
+    assert message.data == 1
