@@ -23,7 +23,7 @@ from zkms_spark import duplicates, missing, order, owners
 from zkms_spark.deadlines import untimely
 from zkms_spark.effort import plainly
 from zkms_spark.entries import entries, segments, wanted
-from zkms_spark.ledger import KINDS, balance, handed_over, stored
+from zkms_spark.ledger import KINDS, balance, dropped, handed_over, stored
 from zkms_spark.numbers import name_key
 from zkms_spark.partitions import with_passed
 from zkms_spark.survey import Hole, Survey
@@ -44,18 +44,26 @@ class Audit:
     totals: dict[str, int]
 
 
-def audit(trail: DataFrame, recorded: DataFrame, known: Survey, holes: list[Hole], margin: float) -> Audit:
+def audit(
+    trail: DataFrame,
+    recorded: DataFrame,
+    known: Survey,
+    holes: list[Hole],
+    margin: float,
+    notes: DataFrame | None = None,
+) -> Audit:
     """Hold the trail against the guarantees.
 
-    `recorded` is the same with its times not corrected, `margin` how far its clocks are apart, in seconds.
+    `recorded` is the same with its times not corrected, `margin` how far its clocks are apart, in seconds. `notes` are
+    those of the trail, if they have been gathered.
     """
     spark = trail.sparkSession
+    notes = trail if notes is None else notes
     heard = handed_over(recorded).localCheckpoint()
-    sheet = balance(stored(recorded), heard).localCheckpoint()
+    expired = dropped(recorded) if known.has_expired else None
+    sheet = balance(stored(recorded), heard, expired).localCheckpoint()
     totals = sheet.agg(
-        F.count_distinct("pair").alias("pairs"),
-        F.count_distinct(F.when(F.col("suspect"), F.col("pair"))).alias("suspects"),
-        F.coalesce(F.sum("steps_back"), F.lit(0)).alias("steps_back"),
+        F.coalesce(F.bool_or("suspect"), F.lit(False)).alias("suspects"),
         F.coalesce(F.sum("stored"), F.lit(0)).alias("stored"),
         F.coalesce(F.sum("delivered"), F.lit(0)).alias("delivered"),
         F.coalesce(F.sum(F.when(F.col("stored").isNull(), F.col("delivered"))), F.lit(0)).alias("of_unknown"),
@@ -65,22 +73,23 @@ def audit(trail: DataFrame, recorded: DataFrame, known: Survey, holes: list[Hole
     if known.has_due or known.has_expiry:
         parts.append(_untimely(recorded, margin))
     if known.has_epochs:
-        parts.append(_not_owners(trail))
-    absent = spark.createDataFrame([], _ABSENT)
+        parts.append(_not_owners(trail, notes))
+    absent, repeated = spark.createDataFrame([], _ABSENT), spark.createDataFrame([], _LINES)
     if totals.suspects:
         chosen = wanted(sheet).localCheckpoint()
         queues = _queues(sheet) if known.has_expiry_for_all else None
         found = entries(trail, chosen, queues).localCheckpoint()
         rows = found.count()
-        gone = _fates(trail, known, sheet, heard, chosen, found, holes, rows)
+        gone = _fates(trail, notes, known, sheet, heard, chosen, found, holes, rows)
         with plainly(spark, rows):
             repeated = duplicates.repeats(found).localCheckpoint()
             parts.append(_missing(gone).unionByName(_repeats(repeated)).localCheckpoint())
             absent = _absent(gone).localCheckpoint()
-        if totals.steps_back:
-            parts.append(_steps_back(order.steps_back(trail, found, repeated)))
+    lanes = order.unruly(heard).localCheckpoint()
+    if not lanes.isEmpty():
+        parts.append(_steps_back(order.steps_back(trail, lanes, repeated)))
     findings = functools.reduce(DataFrame.unionByName, parts) if parts else spark.createDataFrame([], ROW)
-    return Audit(findings, absent, totals.asDict())
+    return Audit(findings, absent, {name: totals[name] for name in ("stored", "delivered", "of_unknown")})
 
 
 def _queues(sheet: DataFrame) -> DataFrame:
@@ -88,6 +97,7 @@ def _queues(sheet: DataFrame) -> DataFrame:
     return sheet.where("queue is not null").select("pair", "queue.*").distinct()
 
 
+_LINES = "pair bigint, run string, i bigint"
 _ABSENT = (
     "topic string, sub string, kind string, fate string, what string, text string, messages bigint, stretches bigint"
 )
@@ -102,6 +112,7 @@ def _absent(gone: DataFrame) -> DataFrame:
 
 def _fates(
     trail: DataFrame,
+    notes: DataFrame,
     known: Survey,
     sheet: DataFrame,
     heard: DataFrame,
@@ -115,15 +126,15 @@ def _fates(
     runs = F.broadcast(_runs(trail, known))
     named = heard.join(F.broadcast(_queues(sheet)), "pair").join(runs, "run_key")
     kind = F.element_at(F.array(*map(F.lit, KINDS)), F.col("kind")).alias("kind")
-    who = missing.readers(trail, named.select("topic", "sub", kind, "run").distinct()).localCheckpoint()
+    who = missing.readers(notes, named.select("topic", "sub", kind, "run").distinct()).localCheckpoint()
     kinds = who.groupBy("topic", "sub").agg(F.min("kind").alias("kind"))
-    told = missing.excuses(trail)
+    told = missing.excuses(notes)
     if holes:
         told = told.unionByName(_hole_excuses(trail, who, holes))
     with plainly(spark, rows):
         gone = missing.missing(found, segments(found), _around(heard, chosen, runs)).localCheckpoint()
     if known.has_groups:
-        gone = with_passed(gone, trail, heard, kinds)
+        gone = with_passed(gone, trail, notes, heard, kinds)
     else:
         gone = gone.withColumn("passed_in_group", F.lit(False))
     gone, told = gone.localCheckpoint(), told.localCheckpoint()
@@ -236,11 +247,11 @@ def _untimely(trail: DataFrame, margin: float) -> DataFrame:
     return rows.select(*_row(F.col("violation"), "violation", evidence))
 
 
-def _not_owners(trail: DataFrame) -> DataFrame:
+def _not_owners(trail: DataFrame, notes: DataFrame) -> DataFrame:
     evidence = F.format_string(
         "acked with epoch %d at zxid %d, after %s had taken over at zxid %d", "epoch", "zxid", "by.node", "by.zxid"
     )
-    return owners.usurped(trail).select(*_row("not_owner", "violation", evidence))
+    return owners.usurped(trail, notes).select(*_row("not_owner", "violation", evidence))
 
 
 def _clock(column: str) -> Column:

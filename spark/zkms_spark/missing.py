@@ -77,9 +77,9 @@ def read_to(balance: DataFrame, entries: DataFrame) -> DataFrame:
     return whole.unionByName(partly).groupBy("topic", "sub").agg(F.max("last_zxid").alias("read_to"))
 
 
-def excuses(trail: DataFrame) -> DataFrame:
+def excuses(notes: DataFrame) -> DataFrame:
     """What may account for a missing message: topic, sub, what (the event), when, and how many it speaks of."""
-    whole = happened(trail, "gap", "purged", "unsubscribed").where("event != 'unsubscribed' or partition is null")
+    whole = happened(notes, "gap", "purged", "unsubscribed").where("event != 'unsubscribed' or partition is null")
     return whole.select(
         "topic",
         "sub",
@@ -93,9 +93,9 @@ def excuses(trail: DataFrame) -> DataFrame:
     )
 
 
-def readers(trail: DataFrame, heard: DataFrame) -> DataFrame:
+def readers(notes: DataFrame, heard: DataFrame) -> DataFrame:
     """topic, sub, kind, run: who read for a subscription, by what it says and by `heard`, what it was handed."""
-    said = happened(trail, "subscribed").select("topic", "sub", "kind", "run")
+    said = happened(notes, "subscribed").select("topic", "sub", "kind", "run")
     return said.unionByName(heard).groupBy("topic", "sub", "run").agg(F.min("kind").alias("kind"))
 
 
