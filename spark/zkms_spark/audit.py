@@ -23,7 +23,7 @@ from zkms_spark import duplicates, missing, order, owners
 from zkms_spark.deadlines import untimely
 from zkms_spark.effort import plainly
 from zkms_spark.entries import entries, segments, wanted
-from zkms_spark.ledger import KINDS, balance, dropped, handed_over, stored
+from zkms_spark.ledger import KINDS, PAIR, balance, dropped, handed_over, stored
 from zkms_spark.numbers import name_key
 from zkms_spark.partitions import with_passed
 from zkms_spark.survey import Hole, Survey
@@ -74,22 +74,46 @@ def audit(
         parts.append(_untimely(recorded, margin))
     if known.has_epochs:
         parts.append(_not_owners(trail, notes))
-    absent, repeated = spark.createDataFrame([], _ABSENT), spark.createDataFrame([], _LINES)
+    absent, repeated = spark.createDataFrame([], _ABSENT), spark.createDataFrame([], _REPEATS)
     if totals.suspects:
         chosen = wanted(sheet).localCheckpoint()
         queues = _queues(sheet) if known.has_expiry_for_all else None
         found = entries(trail, chosen, queues).localCheckpoint()
         rows = found.count()
-        gone = _fates(trail, notes, known, sheet, heard, chosen, found, holes, rows)
+        names = _Names(found.select("pair", *PAIR).distinct().localCheckpoint(), _runs(trail, known))
+        gone = _fates(trail, notes, known, sheet, heard, chosen, found, names, holes, rows)
         with plainly(spark, rows):
-            repeated = duplicates.repeats(found).localCheckpoint()
+            repeated = names.given(duplicates.repeats(found), "again", "before").localCheckpoint()
             parts.append(_missing(gone).unionByName(_repeats(repeated)).localCheckpoint())
             absent = _absent(gone).localCheckpoint()
     lanes = order.unruly(heard).localCheckpoint()
     if not lanes.isEmpty():
-        parts.append(_steps_back(order.steps_back(trail, lanes, repeated)))
+        parts.append(_steps_back(order.steps_back(trail, lanes, repeated.select("pair", "again.run", "again.i"))))
     findings = functools.reduce(DataFrame.unionByName, parts) if parts else spark.createDataFrame([], ROW)
     return Audit(findings, absent, {name: totals[name] for name in ("stored", "delivered", "of_unknown")})
+
+
+@dataclass(frozen=True)
+class _Names:
+    """What stands behind the numbers: `pairs` has pair, producer, topic, sub, and `runs` run_key, run, node."""
+
+    pairs: DataFrame
+    runs: DataFrame
+
+    def given(self, rows: DataFrame, *events: str) -> DataFrame:
+        """With the names of their pair, and each of these structs with the `run` and `node` of its `run_key`."""
+        named = rows.join(F.broadcast(self.pairs), "pair", "left")
+        for event in events:
+            who = self.runs.select(
+                F.col("run_key").alias("_key"), F.col("run").alias("_run"), F.col("node").alias("_node")
+            )
+            known = F.col(event).withField("run", F.col("_run")).withField("node", F.coalesce("_node", F.lit("?")))
+            named = (
+                named.join(F.broadcast(who), F.col(f"{event}.run_key") == F.col("_key"), "left")
+                .withColumn(event, known)
+                .drop("_key", "_run", "_node")
+            )
+        return named
 
 
 def _queues(sheet: DataFrame) -> DataFrame:
@@ -97,7 +121,7 @@ def _queues(sheet: DataFrame) -> DataFrame:
     return sheet.where("queue is not null").select("pair", "queue.*").distinct()
 
 
-_LINES = "pair bigint, run string, i bigint"
+_REPEATS = "pair bigint, again struct<run: string, i: bigint>"
 _ABSENT = (
     "topic string, sub string, kind string, fate string, what string, text string, messages bigint, stretches bigint"
 )
@@ -118,12 +142,13 @@ def _fates(
     heard: DataFrame,
     chosen: DataFrame,
     found: DataFrame,
+    names: _Names,
     holes: list[Hole],
     rows: int,
 ) -> DataFrame:
     """What became of everything that was not delivered."""
     spark = trail.sparkSession
-    runs = F.broadcast(_runs(trail, known))
+    runs = F.broadcast(names.runs)
     named = heard.join(F.broadcast(_queues(sheet)), "pair").join(runs, "run_key")
     kind = F.element_at(F.array(*map(F.lit, KINDS)), F.col("kind")).alias("kind")
     who = missing.readers(notes, named.select("topic", "sub", kind, "run").distinct()).localCheckpoint()
@@ -132,7 +157,8 @@ def _fates(
     if holes:
         told = told.unionByName(_hole_excuses(trail, who, holes))
     with plainly(spark, rows):
-        gone = missing.missing(found, segments(found), _around(heard, chosen, runs)).localCheckpoint()
+        gone = missing.missing(found, segments(found), _around(heard, chosen, runs))
+        gone = names.given(gone, "stored", "before", "after").localCheckpoint()
     if known.has_groups:
         gone = with_passed(gone, trail, notes, heard, kinds)
     else:
@@ -150,7 +176,7 @@ def _runs(trail: DataFrame, known: Survey) -> DataFrame:
 
 
 def _around(heard: DataFrame, chosen: DataFrame, runs: DataFrame) -> DataFrame:
-    """pair, first, t, i, run, node: the deliveries at the ends of blocks that are not looked into."""
+    """pair, first, t, i, run_key: the deliveries at the ends of blocks that are not looked into."""
     pairs, blocks = F.broadcast(chosen.select("pair").distinct()), F.broadcast(chosen)
     ends = (
         F.struct(*(F.col(f"{end}_{name}").alias(name) for name in ("first", "t", "i"))) for end in ("first", "last")
@@ -159,7 +185,7 @@ def _around(heard: DataFrame, chosen: DataFrame, runs: DataFrame) -> DataFrame:
         heard.join(pairs, "pair", "left_semi")
         .join(blocks, ["pair", "block"], "left_anti")
         .join(runs, "run_key", "left")
-        .select("pair", "run", "node", "ahead", F.inline(F.array(*ends)))
+        .select("pair", "run_key", "ahead", F.inline(F.array(*ends)))
         .withColumn("t", F.col("t") - F.coalesce("ahead", F.lit(0.0)))
     )
 
@@ -223,9 +249,10 @@ def _undecided() -> Column:
 def _repeats(repeated: DataFrame) -> DataFrame:
     evidence = F.concat(
         *(F.lit("delivered at "), _clock("before.t"), F.lit(" to "), F.col("before.node")),
-        *(F.lit(", again at "), _clock("t"), F.lit(" to "), F.col("node")),
+        *(F.lit(", again at "), _clock("again.t"), F.lit(" to "), F.col("again.node")),
     )
-    return repeated.select(*_row("duplicated", "violation", evidence))
+    rows = repeated.withColumns({"node": F.col("again.node"), "t": F.col("again.t")})
+    return rows.select(*_row("duplicated", "violation", evidence))
 
 
 def _steps_back(rows: DataFrame) -> DataFrame:

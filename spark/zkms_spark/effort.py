@@ -34,5 +34,5 @@ def plainly(spark: SparkSession, rows: int) -> Iterator[None]:
 
 
 def handy(frame: DataFrame) -> DataFrame:
-    """The same rows, to be sent to whoever joins with them if they are few; `frame` is a checkpoint, counted at once."""
+    """The same rows, sent along to whoever joins with them if they are few; `frame` is a checkpoint."""
     return F.broadcast(frame) if frame.count() <= FEW else frame
