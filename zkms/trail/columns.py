@@ -24,7 +24,18 @@ WRITING: dict[str, Any] = {"compression": "zstd", "version": "2.6", "write_stati
 """How pyarrow writes our Parquet."""
 ROW_GROUP = 16_384
 """Rows that a reader takes or leaves together: small, so that those of one event are mostly by themselves."""
-_MESSAGES = ("expired", "dead", "nacked", "redelivered", "due", "delayed", "published", "delivered", "acked")
+_MESSAGES = (
+    "expired",
+    "dead",
+    "requeued",
+    "nacked",
+    "redelivered",
+    "due",
+    "delayed",
+    "published",
+    "delivered",
+    "acked",
+)
 _ORDER = pa.array([*(event for event in EVENTS if event not in _MESSAGES), *_MESSAGES])
 """What tells of processes first; then of messages, those last that there are most of."""
 
