@@ -48,7 +48,7 @@ def test_without_faults_there_is_nothing_to_find(tmp_path: Path) -> None:
     found = rows(tmp_path / "out")
     assert len(found) == done.events
     assert abs(done.events - 20_000) < 2_000
-    assert set(EVENTS) - {row["event"] for row in found} == set()
+    assert set(EVENTS) - {row["event"] for row in found} == {"requeued"}  # an operator does that: here is none
     assert audit(found) == set()
 
 
