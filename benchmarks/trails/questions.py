@@ -8,8 +8,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from zkms_spark import skew, survey, traffic
+from zkms_spark import traffic
 from zkms_spark.audit import audit
+from zkms_spark.ground import explore
+from zkms_spark.schema import happened
 
 Answers = dict[str, Any]
 
@@ -21,19 +23,15 @@ def answer(trail: DataFrame) -> tuple[dict[str, float], Answers]:
     not: they were not asked for.
     """
     began = time.monotonic()
-    known = survey.survey(trail)
-    holes = survey.holes(known)
-    clocks = skew.estimate(known.hosts, known.apart)
-    known.ahead = {host: clock.offset for host, clock in clocks.items()}
-    corrected = skew.correct(trail, clocks, known.producer_host)
+    ground = explore(trail)
     surveyed = time.monotonic()
-    asked = dataclasses.replace(known, has_due=False, has_expiry=False, has_epochs=False)
-    found = audit(corrected, trail, asked, holes, skew.spread(clocks))
+    asked = dataclasses.replace(ground.known, has_due=False, has_expiry=False, has_epochs=False)
+    found = audit(ground.trail, ground.recorded, asked, ground.holes, ground.margin, ground.notes)
     findings = found.findings.where("verdict = 'violation'").collect()
     gone = found.absent.agg(F.coalesce(F.sum("messages"), F.lit(0)).alias("messages")).first()
     assert gone is not None  # noqa: S101 - an aggregate has a row
     audited = time.monotonic()
-    latencies = traffic.latency(traffic.cube(corrected), ["topic", "sub", "step"]).collect()
+    latencies = traffic.latency(traffic.cube(happened(ground.trail, "delivered")), ["topic", "sub", "step"]).collect()
     ended = time.monotonic()
     steps = {"survey": surveyed - began, "audit": audited - surveyed, "latency": ended - audited}
     return steps, {

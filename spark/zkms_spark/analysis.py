@@ -14,11 +14,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from zkms_spark import hotkeys, incidents, skew, survey, traffic, verdict
+from zkms_spark import hotkeys, incidents, traffic, verdict
 from zkms_spark.audit import Audit, audit
 from zkms_spark.errors import NoTrail
+from zkms_spark.ground import Ground, explore
 from zkms_spark.lag import lag, worst
 from zkms_spark.schema import read_trail
+from zkms_spark.survey import Survey
 
 Rows = list[dict[str, Any]]
 SHOWN = 200
@@ -88,41 +90,32 @@ def analyse_trail(trail: DataFrame, source: str, progress: Callable[[str], None]
             progress(name)
 
     stage("survey")
-    known = survey.survey(trail)
-    if known.events == 0:
+    ground = explore(trail)
+    if ground.known.events == 0:
         raise NoTrail(f"the trail in {source} is empty: no event was recorded")
-    holes = survey.holes(known)
-    clocks = skew.estimate(known.hosts, known.apart)
-    known.ahead = {host: clock.offset for host, clock in clocks.items()}
-    recorded, trail = trail, skew.correct(trail, clocks, known.producer_host)
-    _describe(result, known, holes, clocks)
+    trail, notes = ground.trail, ground.notes
+    _describe(result, ground)
     stage("audit")
-    _audit(result, audit(trail, recorded, known, holes, skew.spread(clocks)), known, holes)
+    _audit(result, _held(ground), ground)
     stage("traffic")
     cube = traffic.cube(trail, result.step).localCheckpoint()
     _traffic(result, cube)
     stage("lag")
-    _lag(result, trail, cube)
+    _lag(result, trail, notes, cube)
     stage("keys")
     keys = hotkeys.keys(trail).cache()
     result.hot_keys, result.storms = _rows(hotkeys.hot(keys)), _rows(hotkeys.storms(keys))
     keys.unpersist()
     stage("nodes")
-    result.incidents = _rows(incidents.incidents(trail).orderBy(F.desc("last_at")).limit(SHOWN))
-    _nodes(result, trail, cube)
+    result.incidents = _rows(incidents.incidents(notes).orderBy(F.desc("last_at")).limit(SHOWN))
+    _nodes(result, notes, cube)
     stage("")
     return result
 
 
 def find_violations(spark: SparkSession, path: str) -> Rows:
     """The audit alone: violations in the exported trail below `path`, up to as many as a report shows."""
-    trail = read_trail(spark, path)
-    known = survey.survey(trail)
-    holes = survey.holes(known)
-    clocks = skew.estimate(known.hosts, known.apart)
-    known.ahead = {host: clock.offset for host, clock in clocks.items()}
-    corrected = skew.correct(trail, clocks, known.producer_host)
-    found = audit(corrected, trail, known, holes, skew.spread(clocks)).findings
+    found = _held(explore(read_trail(spark, path))).findings
     return _rows(found.where("verdict = 'violation'").orderBy("violation", "t").limit(SHOWN))
 
 
@@ -130,17 +123,22 @@ def _rows(frame: DataFrame) -> Rows:
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
-def _describe(result: Analysis, known: survey.Survey, holes: list[survey.Hole], clocks: dict[str, skew.Clock]) -> None:
+def _held(ground: Ground) -> Audit:
+    return audit(ground.trail, ground.recorded, ground.known, ground.holes, ground.margin, ground.notes)
+
+
+def _describe(result: Analysis, ground: Ground) -> None:
+    known = ground.known
     result.events, result.messages = known.events, known.messages
     result.began = min(run.began - known.ahead.get(run.host, 0.0) for run in known.runs.values())
     result.ended = max(run.ended - known.ahead.get(run.host, 0.0) for run in known.runs.values())
     result.step = float(next((s for s in _ROUND if (result.ended - result.began) / s <= STEPS), _ROUND[-1]))
-    result.holes = [vars(hole) for hole in holes]
-    result.clocks = [vars(clock) for clock in clocks.values()]
+    result.holes = [vars(hole) for hole in ground.holes]
+    result.clocks = [vars(clock) for clock in ground.clocks.values()]
     result.runs = [vars(run) for run in known.runs.values()]
 
 
-def _audit(result: Analysis, found: Audit, known: survey.Survey, holes: list[survey.Hole]) -> None:
+def _audit(result: Analysis, found: Audit, ground: Ground) -> None:
     findings = found.findings.cache()
     counted = findings.groupBy("violation", "verdict").agg(F.count("*").alias("rows"), F.sum("messages").alias("sum"))
     counts = {(row.violation, row.verdict): (row.rows, row.sum) for row in counted.collect()}
@@ -148,15 +146,15 @@ def _audit(result: Analysis, found: Audit, known: survey.Survey, holes: list[sur
     findings.unpersist()
     result.absent = _rows(found.absent.orderBy("fate", F.desc("messages")).limit(SHOWN))
     result.totals = found.totals
-    lost = [hole for hole in holes if not hole.killed]
+    lost = [hole for hole in ground.holes if not hole.killed]
     reason = ""
     if lost:
         lines = sum(hole.lines or 0 for hole in lost)
         reason = f"{lines:,} lines of {_names({hole.node for hole in lost})} are missing, and what they told with them"
-    result.verdicts = verdict.judge(counts, _tried(known), reason)
+    result.verdicts = verdict.judge(counts, _tried(ground.known), reason)
 
 
-def _tried(known: survey.Survey) -> set[str]:
+def _tried(known: Survey) -> set[str]:
     """What the trail puts to the test at all."""
     tried = {"duplicated", "out_of_order"}
     tried |= {"missed"} if known.has_live else set()
@@ -195,8 +193,8 @@ def _traffic(result: Analysis, cube: DataFrame) -> None:
     result.retries = _rows(traffic.retries(cube).orderBy(F.desc("redelivered"), "topic", "sub").limit(SHOWN))
 
 
-def _lag(result: Analysis, trail: DataFrame, cube: DataFrame) -> None:
-    waiting = lag(trail, cube, result.step).cache()
+def _lag(result: Analysis, trail: DataFrame, notes: DataFrame, cube: DataFrame) -> None:
+    waiting = lag(trail, cube, result.step, notes).cache()
     summary = worst(waiting).join(traffic.latency(cube, ["topic", "sub"]), ["topic", "sub"], "full_outer").cache()
     result.subscriptions_in_all = summary.count()
     result.subscriptions = _rows(summary.orderBy(F.desc_nulls_last("p99"), "topic", "sub").limit(SHOWN))
@@ -216,9 +214,9 @@ def _mark_slow(rows: Rows) -> None:
         row["slow"] = row["p99"] is not None and row["p99"] > max(3 * median, 0.1)
 
 
-def _nodes(result: Analysis, trail: DataFrame, cube: DataFrame) -> None:
+def _nodes(result: Analysis, notes: DataFrame, cube: DataFrame) -> None:
     live = cube.where("kind = 'live'")
-    away = {row["node"]: row for row in _rows(incidents.cut_off(trail))}
+    away = {row["node"]: row for row in _rows(incidents.cut_off(notes))}
     gaps: dict[str, int] = {}
     for row in result.incidents:
         if row["event"] == "gap":

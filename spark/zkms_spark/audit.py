@@ -23,7 +23,7 @@ from zkms_spark import duplicates, missing, order, owners
 from zkms_spark.deadlines import untimely
 from zkms_spark.effort import plainly
 from zkms_spark.entries import entries, segments, wanted
-from zkms_spark.ledger import KINDS, balance, handed_over, stored
+from zkms_spark.ledger import KINDS, PAIR, balance, dropped, handed_over, stored
 from zkms_spark.numbers import name_key
 from zkms_spark.partitions import with_passed
 from zkms_spark.survey import Hole, Survey
@@ -44,18 +44,26 @@ class Audit:
     totals: dict[str, int]
 
 
-def audit(trail: DataFrame, recorded: DataFrame, known: Survey, holes: list[Hole], margin: float) -> Audit:
+def audit(
+    trail: DataFrame,
+    recorded: DataFrame,
+    known: Survey,
+    holes: list[Hole],
+    margin: float,
+    notes: DataFrame | None = None,
+) -> Audit:
     """Hold the trail against the guarantees.
 
-    `recorded` is the same with its times not corrected, `margin` how far its clocks are apart, in seconds.
+    `recorded` is the same with its times not corrected, `margin` how far its clocks are apart, in seconds. `notes` are
+    those of the trail, if they have been gathered.
     """
     spark = trail.sparkSession
+    notes = trail if notes is None else notes
     heard = handed_over(recorded).localCheckpoint()
-    sheet = balance(stored(recorded), heard).localCheckpoint()
+    expired = dropped(recorded) if known.has_expired else None
+    sheet = balance(stored(recorded), heard, expired).localCheckpoint()
     totals = sheet.agg(
-        F.count_distinct("pair").alias("pairs"),
-        F.count_distinct(F.when(F.col("suspect"), F.col("pair"))).alias("suspects"),
-        F.coalesce(F.sum("steps_back"), F.lit(0)).alias("steps_back"),
+        F.coalesce(F.bool_or("suspect"), F.lit(False)).alias("suspects"),
         F.coalesce(F.sum("stored"), F.lit(0)).alias("stored"),
         F.coalesce(F.sum("delivered"), F.lit(0)).alias("delivered"),
         F.coalesce(F.sum(F.when(F.col("stored").isNull(), F.col("delivered"))), F.lit(0)).alias("of_unknown"),
@@ -65,22 +73,47 @@ def audit(trail: DataFrame, recorded: DataFrame, known: Survey, holes: list[Hole
     if known.has_due or known.has_expiry:
         parts.append(_untimely(recorded, margin))
     if known.has_epochs:
-        parts.append(_not_owners(trail))
-    absent = spark.createDataFrame([], _ABSENT)
+        parts.append(_not_owners(trail, notes))
+    absent, repeated = spark.createDataFrame([], _ABSENT), spark.createDataFrame([], _REPEATS)
     if totals.suspects:
         chosen = wanted(sheet).localCheckpoint()
         queues = _queues(sheet) if known.has_expiry_for_all else None
         found = entries(trail, chosen, queues).localCheckpoint()
         rows = found.count()
-        gone = _fates(trail, known, sheet, heard, chosen, found, holes, rows)
+        names = _Names(found.select("pair", *PAIR).distinct().localCheckpoint(), _runs(trail, known))
+        gone = _fates(trail, notes, known, sheet, heard, chosen, found, names, holes, rows)
         with plainly(spark, rows):
-            repeated = duplicates.repeats(found).localCheckpoint()
+            repeated = names.given(duplicates.repeats(found), "again", "before").localCheckpoint()
             parts.append(_missing(gone).unionByName(_repeats(repeated)).localCheckpoint())
             absent = _absent(gone).localCheckpoint()
-        if totals.steps_back:
-            parts.append(_steps_back(order.steps_back(trail, found, repeated)))
+    lanes = order.unruly(heard).localCheckpoint()
+    if not lanes.isEmpty():
+        parts.append(_steps_back(order.steps_back(trail, lanes, repeated.select("pair", "again.run", "again.i"))))
     findings = functools.reduce(DataFrame.unionByName, parts) if parts else spark.createDataFrame([], ROW)
-    return Audit(findings, absent, totals.asDict())
+    return Audit(findings, absent, {name: totals[name] for name in ("stored", "delivered", "of_unknown")})
+
+
+@dataclass(frozen=True)
+class _Names:
+    """What stands behind the numbers: `pairs` has pair, producer, topic, sub, and `runs` run_key, run, node."""
+
+    pairs: DataFrame
+    runs: DataFrame
+
+    def given(self, rows: DataFrame, *events: str) -> DataFrame:
+        """With the names of their pair, and each of these structs with the `run` and `node` of its `run_key`."""
+        named = rows.join(F.broadcast(self.pairs), "pair", "left")
+        for event in events:
+            who = self.runs.select(
+                F.col("run_key").alias("_key"), F.col("run").alias("_run"), F.col("node").alias("_node")
+            )
+            known = F.col(event).withField("run", F.col("_run")).withField("node", F.coalesce("_node", F.lit("?")))
+            named = (
+                named.join(F.broadcast(who), F.col(f"{event}.run_key") == F.col("_key"), "left")
+                .withColumn(event, known)
+                .drop("_key", "_run", "_node")
+            )
+        return named
 
 
 def _queues(sheet: DataFrame) -> DataFrame:
@@ -88,6 +121,7 @@ def _queues(sheet: DataFrame) -> DataFrame:
     return sheet.where("queue is not null").select("pair", "queue.*").distinct()
 
 
+_REPEATS = "pair bigint, again struct<run: string, i: bigint>"
 _ABSENT = (
     "topic string, sub string, kind string, fate string, what string, text string, messages bigint, stretches bigint"
 )
@@ -102,28 +136,31 @@ def _absent(gone: DataFrame) -> DataFrame:
 
 def _fates(
     trail: DataFrame,
+    notes: DataFrame,
     known: Survey,
     sheet: DataFrame,
     heard: DataFrame,
     chosen: DataFrame,
     found: DataFrame,
+    names: _Names,
     holes: list[Hole],
     rows: int,
 ) -> DataFrame:
     """What became of everything that was not delivered."""
     spark = trail.sparkSession
-    runs = F.broadcast(_runs(trail, known))
+    runs = F.broadcast(names.runs)
     named = heard.join(F.broadcast(_queues(sheet)), "pair").join(runs, "run_key")
     kind = F.element_at(F.array(*map(F.lit, KINDS)), F.col("kind")).alias("kind")
-    who = missing.readers(trail, named.select("topic", "sub", kind, "run").distinct()).localCheckpoint()
+    who = missing.readers(notes, named.select("topic", "sub", kind, "run").distinct()).localCheckpoint()
     kinds = who.groupBy("topic", "sub").agg(F.min("kind").alias("kind"))
-    told = missing.excuses(trail)
+    told = missing.excuses(notes)
     if holes:
         told = told.unionByName(_hole_excuses(trail, who, holes))
     with plainly(spark, rows):
-        gone = missing.missing(found, segments(found), _around(heard, chosen, runs)).localCheckpoint()
+        gone = missing.missing(found, segments(found), _around(heard, chosen, runs))
+        gone = names.given(gone, "stored", "before", "after").localCheckpoint()
     if known.has_groups:
-        gone = with_passed(gone, trail, heard, kinds)
+        gone = with_passed(gone, trail, notes, heard, kinds)
     else:
         gone = gone.withColumn("passed_in_group", F.lit(False))
     gone, told = gone.localCheckpoint(), told.localCheckpoint()
@@ -139,7 +176,7 @@ def _runs(trail: DataFrame, known: Survey) -> DataFrame:
 
 
 def _around(heard: DataFrame, chosen: DataFrame, runs: DataFrame) -> DataFrame:
-    """pair, first, t, i, run, node: the deliveries at the ends of blocks that are not looked into."""
+    """pair, first, t, i, run_key: the deliveries at the ends of blocks that are not looked into."""
     pairs, blocks = F.broadcast(chosen.select("pair").distinct()), F.broadcast(chosen)
     ends = (
         F.struct(*(F.col(f"{end}_{name}").alias(name) for name in ("first", "t", "i"))) for end in ("first", "last")
@@ -148,7 +185,7 @@ def _around(heard: DataFrame, chosen: DataFrame, runs: DataFrame) -> DataFrame:
         heard.join(pairs, "pair", "left_semi")
         .join(blocks, ["pair", "block"], "left_anti")
         .join(runs, "run_key", "left")
-        .select("pair", "run", "node", "ahead", F.inline(F.array(*ends)))
+        .select("pair", "run_key", "ahead", F.inline(F.array(*ends)))
         .withColumn("t", F.col("t") - F.coalesce("ahead", F.lit(0.0)))
     )
 
@@ -212,9 +249,10 @@ def _undecided() -> Column:
 def _repeats(repeated: DataFrame) -> DataFrame:
     evidence = F.concat(
         *(F.lit("delivered at "), _clock("before.t"), F.lit(" to "), F.col("before.node")),
-        *(F.lit(", again at "), _clock("t"), F.lit(" to "), F.col("node")),
+        *(F.lit(", again at "), _clock("again.t"), F.lit(" to "), F.col("again.node")),
     )
-    return repeated.select(*_row("duplicated", "violation", evidence))
+    rows = repeated.withColumns({"node": F.col("again.node"), "t": F.col("again.t")})
+    return rows.select(*_row("duplicated", "violation", evidence))
 
 
 def _steps_back(rows: DataFrame) -> DataFrame:
@@ -236,11 +274,11 @@ def _untimely(trail: DataFrame, margin: float) -> DataFrame:
     return rows.select(*_row(F.col("violation"), "violation", evidence))
 
 
-def _not_owners(trail: DataFrame) -> DataFrame:
+def _not_owners(trail: DataFrame, notes: DataFrame) -> DataFrame:
     evidence = F.format_string(
         "acked with epoch %d at zxid %d, after %s had taken over at zxid %d", "epoch", "zxid", "by.node", "by.zxid"
     )
-    return owners.usurped(trail).select(*_row("not_owner", "violation", evidence))
+    return owners.usurped(trail, notes).select(*_row("not_owner", "violation", evidence))
 
 
 def _clock(column: str) -> Column:

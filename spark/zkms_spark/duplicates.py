@@ -9,17 +9,21 @@ from zkms_spark.entries import DELIVERED, overlapping, segments
 
 
 def repeats(entries: DataFrame) -> DataFrame:
-    """Every delivery but the first of a stretch, with `before`: where and when it was delivered first."""
+    """Every delivery but the first of a stretch: pair, first, past, `again` and `before`, where and when each was."""
     deliveries = entries.where(F.col("side") == DELIVERED)
     twice = segments(deliveries, atomic=True).where("delivered > 1")
     stretches = twice.select("pair", F.col("first").alias("a"), F.col("past").alias("b"))
-    in_order = Window.partitionBy("pair", "a").orderBy("epoch", "i", "run")
+    in_order = Window.partitionBy("pair", "a").orderBy("epoch", "i", "run_key")
+    delivery = F.struct("t", "i", "run_key")
     return (
         overlapping(deliveries, stretches)
         .withColumn("nth", F.row_number().over(in_order))
-        .withColumn("before", F.first(F.struct("node", "t")).over(in_order))
+        .withColumns({"again": delivery, "before": F.first(delivery).over(in_order)})
         .where("nth > 1")
-        .withColumn("first", F.greatest("first", "a"))
-        .withColumn("past", F.least("past", "b"))
-        .drop("a", "b", "nth")
+        .select(
+            "pair",
+            F.greatest("first", "a").alias("first"),
+            F.least("past", "b").alias("past"),
+            *("again", "before"),
+        )
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from zkms_spark.ledger import BLOCK_BITS, LANE, PAIR, block_of
+from zkms_spark.ledger import BLOCK_BITS, PAIR, block_of
 from zkms_spark.numbers import first_number, name_key, pieces
 from zkms_spark.schema import happened
 
@@ -17,7 +17,8 @@ STORED, DELIVERED, ELSEWHERE = "stored", "delivered", "elsewhere"
 
 BLOCK = 1024
 """Numbers that are joined together."""
-_CARRIED = ("t", "i", "run", "node", "kind", "partition", "epoch", "zxid")
+_CARRIED = ("t", "i", "epoch", "zxid")
+_RANGE = ("seq", "n", "places")
 _OTHERS = ("redelivered", "acked", "nacked", "expired", "dead")
 
 
@@ -35,7 +36,7 @@ def wanted(sheet: DataFrame) -> DataFrame:
 
 
 def entries(trail: DataFrame, wanted: DataFrame, queues: DataFrame | None) -> DataFrame:
-    """pair, side, first, past and where it comes from, for the blocks in `wanted`.
+    """pair, its names, side, first, past and where it comes from, for the blocks in `wanted`.
 
     `queues` are the pairs with their names, if there are expiries that do not name their subscription.
     """
@@ -49,7 +50,7 @@ def entries(trail: DataFrame, wanted: DataFrame, queues: DataFrame | None) -> Da
     out = happened(trail, "delivered", *_OTHERS).where("seq is not null and sub is not null")
     side = F.when(F.col("event") == "delivered", DELIVERED).otherwise(ELSEWHERE)
     rows = [
-        each.select(name_key(*PAIR).alias("pair"), *PAIR, "side", *_CARRIED, "seq", "n", "places")
+        each.select(name_key(*PAIR).alias("pair"), *PAIR, "side", name_key("run").alias("run_key"), *_CARRIED, *_RANGE)
         for each in (into, out.withColumn("side", side))
     ]
     found = rows[0].unionByName(rows[1])
@@ -58,7 +59,7 @@ def entries(trail: DataFrame, wanted: DataFrame, queues: DataFrame | None) -> Da
     return (
         found.withColumn("block", block_of(first_number()))
         .join(chosen, ["pair", "block"], "left_semi")
-        .select("pair", *PAIR, "side", *_CARRIED, name_key(*LANE).alias("lane"), F.inline(pieces()))
+        .select("pair", *PAIR, "side", "run_key", *_CARRIED, F.inline(pieces()))
     )
 
 
@@ -66,7 +67,8 @@ def _for_everybody(trail: DataFrame, queues: DataFrame, columns: list[str]) -> D
     """An expiry without a subscription is one for all subscriptions that the message was stored for."""
     named = F.broadcast(queues.select("pair", "producer", "topic", "sub"))
     dropped = happened(trail, "expired").where("sub is null and seq is not null").drop("sub")
-    return dropped.join(named, ["producer", "topic"]).withColumn("side", F.lit(ELSEWHERE)).select(*columns)
+    numbered = dropped.withColumns({"side": F.lit(ELSEWHERE), "run_key": name_key("run")})
+    return numbered.join(named, ["producer", "topic"]).select(*columns)
 
 
 def segments(entries: DataFrame, *, atomic: bool = False) -> DataFrame:

@@ -8,10 +8,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from zkms_spark.schema import happened
 
 
-def incidents(trail: DataFrame) -> DataFrame:
+def incidents(notes: DataFrame) -> DataFrame:
     """Gaps and purges: event, topic, sub, node -> how often, messages, first and last time, the last reason."""
     return (
-        happened(trail, "gap", "purged")
+        happened(notes, "gap", "purged")
         .groupBy("event", "topic", "sub", "node")
         .agg(
             F.count("*").alias("times"),
@@ -23,10 +23,10 @@ def incidents(trail: DataFrame) -> DataFrame:
     )
 
 
-def cut_off(trail: DataFrame) -> DataFrame:
+def cut_off(notes: DataFrame) -> DataFrame:
     """node -> seconds without a connection to ZooKeeper, how often, and sessions that expired."""
     states = Window.partitionBy("run").orderBy("i")
-    spans = happened(trail, "session").select("node", "state", (F.lead("t").over(states) - F.col("t")).alias("seconds"))
+    spans = happened(notes, "session").select("node", "state", (F.lead("t").over(states) - F.col("t")).alias("seconds"))
     away = F.col("state").isin("suspended", "expired")
     return spans.groupBy("node").agg(
         F.coalesce(F.sum(F.when(away, F.col("seconds"))), F.lit(0.0)).alias("seconds"),

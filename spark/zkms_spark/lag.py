@@ -9,8 +9,11 @@ from zkms_spark.schema import happened
 from zkms_spark.traffic import MINUTE, step_of
 
 
-def lag(trail: DataFrame, cube: DataFrame, step: float = MINUTE) -> DataFrame:
-    """topic, sub, step -> waiting: stored for it so far, less what was delivered or removed."""
+def lag(trail: DataFrame, cube: DataFrame, step: float = MINUTE, notes: DataFrame | None = None) -> DataFrame:
+    """topic, sub, step -> waiting: stored for it so far, less what was delivered or removed.
+
+    `notes` are those of the trail, if they have been gathered.
+    """
     stored = (
         happened(trail, "published", "due")
         .where(F.size("subs") > 0)
@@ -21,7 +24,7 @@ def lag(trail: DataFrame, cube: DataFrame, step: float = MINUTE) -> DataFrame:
     taken = cube.where("event in ('delivered', 'expired') and sub is not null").select(
         "topic", "sub", "step", (-F.col("messages")).alias("change")
     )
-    removed = happened(trail, "purged").select(
+    removed = happened(trail if notes is None else notes, "purged").select(
         "topic", "sub", step_of("t", step).alias("step"), (-F.col("n")).alias("change")
     )
     changes = stored.unionByName(taken).unionByName(removed).groupBy("topic", "sub", "step")

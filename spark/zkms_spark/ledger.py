@@ -8,6 +8,9 @@ at; the rest are `suspect`.
 
 from __future__ import annotations
 
+import functools
+import operator
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -104,17 +107,50 @@ def handed_over(trail: DataFrame) -> DataFrame:
     )
 
 
-def balance(stored: DataFrame, handed_over: DataFrame) -> DataFrame:
+def dropped(trail: DataFrame) -> DataFrame:
+    """pair, block -> dropped, dropped_print: what expired, by the lines that say for which subscription."""
+    return (
+        happened(trail, "expired")
+        .where("sub is not null and seq is not null")
+        .select(
+            name_key(*PAIR).alias("pair"),
+            block_of(first_number()).alias("block"),
+            "n",
+            range_print().alias("print"),
+        )
+        .groupBy("pair", "block")
+        .agg(F.sum("n").alias("dropped"), F.sum("print").alias("dropped_print"))
+    )
+
+
+def balance(stored: DataFrame, handed_over: DataFrame, dropped: DataFrame | None = None) -> DataFrame:
     """pair, block -> both sides, how far their ranges reach, and `suspect` where they differ.
 
-    Of a pair whose deliveries stepped back all blocks are: what came before its time may be in any of them.
+    What a group did not deliver because it expired makes no difference. Of others it does: how far their queues have
+    been read is told by what was delivered alone.
     """
     delivered = handed_over.groupBy("pair", "block").agg(
-        *(F.sum(name).alias(name) for name in ("delivered", "delivered_print", "steps_back")),
-        F.max("delivered_reach").alias("delivered_reach"),
+        *(F.sum(name).alias(name) for name in ("delivered", "delivered_print")),
+        *(F.max(name).alias(name) for name in ("delivered_reach", "kind")),
     )
     both = stored.join(delivered, ["pair", "block"], "full_outer")
-    sides = [F.coalesce(F.col(c), F.lit(0)) for c in ("stored_print", "delivered_print", "stored", "delivered")]
-    differ = (sides[0] != sides[1]) | (sides[2] != sides[3])
-    unruly = F.sum(F.coalesce("steps_back", F.lit(0))).over(Window.partitionBy("pair")) > 0
-    return both.withColumns({"reach": F.greatest("stored_reach", "delivered_reach"), "suspect": differ | unruly})
+    if dropped is None:
+        suspect = _differ("delivered")
+    else:
+        both = both.join(dropped, ["pair", "block"], "left")
+        is_group = F.coalesce(F.col("kind"), F.lit(0)) == KINDS.index("group") + 1
+        suspect = F.when(is_group, _differ("delivered", "dropped")).otherwise(_differ("delivered"))
+    return both.withColumns({"reach": F.greatest("stored_reach", "delivered_reach"), "suspect": suspect})
+
+
+def _differ(*others: str) -> Column:
+    """Whether what was stored is not what these are together."""
+
+    def sums(suffix: str) -> tuple[Column, Column]:
+        return _known(f"stored{suffix}"), functools.reduce(operator.add, (_known(f"{o}{suffix}") for o in others))
+
+    return functools.reduce(operator.or_, (ours != theirs for ours, theirs in (sums(""), sums("_print"))))
+
+
+def _known(column: str) -> Column:
+    return F.coalesce(F.col(column), F.lit(0))

@@ -22,16 +22,16 @@ def missing(entries: DataFrame, segments: DataFrame, around: DataFrame) -> DataF
     """Stretches stored and not delivered: pair, first, past, how they were `stored`, the deliveries around them.
 
     `before` is the last delivery of a smaller number of the same producer, `after` the first of a greater one; `around`
-    are deliveries of blocks that have no entries.
+    are deliveries of blocks that have no entries. Processes and queues are numbers, as everything is sorted here.
     """
     gone = segments.where("stored > 0 and delivered = 0 and elsewhere = 0")
-    detail = F.struct("t", "i", "run", "node", "zxid", "producer", "topic", "sub")
+    stored, delivery = F.struct("t", "i", "run_key", "zxid"), F.struct("t", "i", "run_key")
     nothing = F.lit(None)
     facts = entries.where(F.col("side").isin(STORED, DELIVERED)).select(
         "pair",
         "first",
-        F.when(F.col("side") == STORED, detail).alias("stored"),
-        F.when(F.col("side") == DELIVERED, F.struct("t", "i", "run", "node")).alias("delivery"),
+        F.when(F.col("side") == STORED, stored).alias("stored"),
+        F.when(F.col("side") == DELIVERED, delivery).alias("delivery"),
         nothing.cast("bigint").alias("asked"),
     )
     kinds = {name: facts.schema[name].dataType for name in ("stored", "delivery")}
@@ -39,7 +39,7 @@ def missing(entries: DataFrame, segments: DataFrame, around: DataFrame) -> DataF
         "pair",
         "first",
         nothing.cast(kinds["stored"]).alias("stored"),
-        F.struct("t", "i", "run", "node").alias("delivery"),
+        delivery.alias("delivery"),
         nothing.cast("bigint").alias("asked"),
     )
     questions = gone.select(
@@ -64,7 +64,6 @@ def missing(entries: DataFrame, segments: DataFrame, around: DataFrame) -> DataF
             F.last("delivery", True).over(later).alias("after"),
         )
         .where("past is not null")
-        .select("pair", "stored.producer", "stored.topic", "stored.sub", "first", "past", "stored", "before", "after")
     )
 
 
@@ -77,9 +76,9 @@ def read_to(balance: DataFrame, entries: DataFrame) -> DataFrame:
     return whole.unionByName(partly).groupBy("topic", "sub").agg(F.max("last_zxid").alias("read_to"))
 
 
-def excuses(trail: DataFrame) -> DataFrame:
+def excuses(notes: DataFrame) -> DataFrame:
     """What may account for a missing message: topic, sub, what (the event), when, and how many it speaks of."""
-    whole = happened(trail, "gap", "purged", "unsubscribed").where("event != 'unsubscribed' or partition is null")
+    whole = happened(notes, "gap", "purged", "unsubscribed").where("event != 'unsubscribed' or partition is null")
     return whole.select(
         "topic",
         "sub",
@@ -93,9 +92,9 @@ def excuses(trail: DataFrame) -> DataFrame:
     )
 
 
-def readers(trail: DataFrame, heard: DataFrame) -> DataFrame:
+def readers(notes: DataFrame, heard: DataFrame) -> DataFrame:
     """topic, sub, kind, run: who read for a subscription, by what it says and by `heard`, what it was handed."""
-    said = happened(trail, "subscribed").select("topic", "sub", "kind", "run")
+    said = happened(notes, "subscribed").select("topic", "sub", "kind", "run")
     return said.unionByName(heard).groupBy("topic", "sub", "run").agg(F.min("kind").alias("kind"))
 
 

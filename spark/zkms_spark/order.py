@@ -5,18 +5,38 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from zkms_spark.entries import DELIVERED
+from zkms_spark.effort import handy
+from zkms_spark.ledger import LANE, PAIR
+from zkms_spark.numbers import name_key, pieces
 from zkms_spark.partitions import keyed_messages
+from zkms_spark.schema import happened
+
+_CARRIED = ("t", "i", "run", "node", "kind", "epoch")
 
 
-def steps_back(trail: DataFrame, entries: DataFrame, repeats: DataFrame) -> DataFrame:
+def unruly(handed_over: DataFrame) -> DataFrame:
+    """lane -> messages: the lanes in which a smaller number followed a greater one, and how much went through them."""
+    lanes = handed_over.groupBy("lane").agg(
+        F.sum("delivered").alias("messages"), F.sum("steps_back").alias("steps_back")
+    )
+    return lanes.where("steps_back > 0").drop("steps_back")
+
+
+def steps_back(trail: DataFrame, lanes: DataFrame, repeats: DataFrame) -> DataFrame:
     """Deliveries out of order: pair, first, past, run, i, t, node and `younger`, the number that had come before.
 
-    A repeat is a duplicate, and not out of order besides.
+    `lanes` are those to look into. A repeat is a duplicate, and not out of order besides.
     """
-    line = ["pair", "run", "i"]
-    once = entries.where(F.col("side") == DELIVERED).join(repeats.select(*line), line, "left_anti")
-    return _per_producer(once).unionByName(_per_key(trail, once))
+    deliveries = (
+        happened(trail, "delivered")
+        .withColumn("lane", name_key(*LANE))
+        .join(F.broadcast(lanes.select("lane")), "lane", "left_semi")
+        .select("lane", name_key(*PAIR).alias("pair"), *PAIR, *_CARRIED, F.inline(pieces()))
+        .localCheckpoint()
+    )
+    found = _per_producer(deliveries).unionByName(_per_key(trail, deliveries)).localCheckpoint()
+    # Afterwards, as there are few: that a message has come before does not make others late.
+    return found.join(repeats.select("pair", "run", "i"), ["pair", "run", "i"], "left_anti")
 
 
 def _per_producer(deliveries: DataFrame) -> DataFrame:
@@ -25,32 +45,32 @@ def _per_producer(deliveries: DataFrame) -> DataFrame:
         deliveries.where("kind != 'group'")
         .withColumn("reached", F.max("past").over(earlier))
         .where("first < reached")
-        .select(*_columns(deliveries), F.least("past", "reached").alias("end"), (F.col("reached") - 1).alias("younger"))
-        .drop("past")
-        .withColumnRenamed("end", "past")
+        .withColumns({"past": F.least("past", "reached"), "younger": F.col("reached") - 1})
+        .drop("reached")
     )
 
 
 def _per_key(trail: DataFrame, deliveries: DataFrame) -> DataFrame:
-    """Only lanes that stepped back are taken apart into messages, to look up their keys where they were published."""
-    earlier = Window.partitionBy("lane").orderBy("epoch", "i", "first")
+    """Message by message, as keys stand with the publish; names are looked up again for those that are late."""
     grouped = deliveries.where("kind = 'group'")
-    broken = grouped.withColumn("before", F.lag("past").over(earlier)).where("first < before").select("lane").distinct()
-    messages = grouped.join(F.broadcast(broken), "lane", "left_semi").select(
-        *_columns(deliveries), F.explode(F.sequence("first", F.col("past") - 1)).alias("number")
+    maker = name_key("producer", "topic").alias("maker")
+    messages = grouped.select(
+        *("lane", "epoch", "i"), maker, F.explode(F.sequence("first", F.col("past") - 1)).alias("number")
     )
-    messages = messages.localCheckpoint()
+    keys = keyed_messages(trail, grouped).select(maker, "number", "key")
     same_key = Window.partitionBy("lane", "key").orderBy("epoch", "i", "number")
     reached = F.max("number").over(same_key.rowsBetween(Window.unboundedPreceding, -1))
-    return (
-        messages.join(keyed_messages(trail, messages), ["producer", "topic", "number"])
+    late = (
+        messages.join(keys, ["maker", "number"])
         .withColumn("younger", reached)
         .where("number < younger")
-        .withColumn("first", F.col("number"))
-        .withColumn("past", F.col("number") + 1)
-        .drop("number", "key")
+        .select("lane", "epoch", "i", "number", "younger")
+        .localCheckpoint()
     )
-
-
-def _columns(deliveries: DataFrame) -> list[str]:
-    return [name for name in deliveries.columns if name != "side"]
+    return (
+        grouped.withColumnRenamed("epoch", "of")
+        .join(handy(late), ["lane", "i"])
+        .where("of <=> epoch and number >= first and number < past")
+        .withColumns({"first": F.col("number"), "past": F.col("number") + 1})
+        .select(*deliveries.columns, "younger")
+    )

@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from zkms_spark.numbers import end_number, first_number
 from zkms_spark.schema import happened
 
+LANE = ("topic", "sub", "part")
 
-def takeovers(trail: DataFrame) -> DataFrame:
+
+def takeovers(notes: DataFrame) -> DataFrame:
     """topic, sub, part, by: who took over a partition or name, with which epoch, and at which zxid."""
     return (
-        happened(trail, "subscribed")
+        happened(notes, "subscribed")
         .where("epoch is not null and zxid is not null")
         .select("topic", "sub", _part(), F.struct("zxid", "epoch", "node").alias("by"))
     )
 
 
-def usurped(trail: DataFrame) -> DataFrame:
+def usurped(trail: DataFrame, notes: DataFrame) -> DataFrame:
     """Acks with an epoch that was over, with the first takeover after that epoch."""
-    acks = happened(trail, "acked").where("epoch is not null and zxid is not null")
-    lane = ["topic", "sub", "part"]
+    acks = happened(trail, "acked").where("epoch is not null and zxid is not null").withColumn("part", _part())
     return (
         acks.select(
-            *("producer", "topic", "sub", "run", "i", "node", "t", "epoch", "zxid", _part()),
+            *("producer", *LANE, "run", "i", "node", "t", "epoch", "zxid"),
             first_number().alias("first"),
             end_number().alias("past"),
         )
-        .join(F.broadcast(takeovers(trail)), lane)
-        .where("by.epoch > epoch and by.zxid < zxid")
-        .groupBy("producer", *lane, "run", "i", "node", "t", "epoch", "zxid", "first", "past")
-        .agg(F.min("by").alias("by"))
+        .join(F.broadcast(_over(acks, takeovers(notes))), [*LANE, "epoch"])
+        .where("by.zxid < zxid")
     )
+
+
+def _over(acks: DataFrame, takeovers: DataFrame) -> DataFrame:
+    """topic, sub, part, epoch, by: epochs that were acked with after somebody had taken over, and who had.
+
+    Owners change for as long as a trail is: so each ack is not held against every one of them, but the last ack of an
+    epoch against the first owner after it.
+    """
+    last = acks.groupBy(*LANE, "epoch").agg(F.max("zxid").alias("last_zxid"))
+    nobody = F.lit(None).cast(takeovers.schema["by"].dataType).alias("by")
+    unknown = F.lit(None).cast("bigint").alias("last_zxid")
+    both = last.select(*LANE, "epoch", "last_zxid", nobody).unionByName(
+        takeovers.select(*LANE, "by.epoch", unknown, "by")
+    )
+    later = Window.partitionBy(*LANE).orderBy(F.desc("epoch")).rangeBetween(Window.unboundedPreceding, -1)
+    return both.withColumn("by", F.min("by").over(later)).where("by.zxid < last_zxid").drop("last_zxid")
 
 
 def _part() -> Column:

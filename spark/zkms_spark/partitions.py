@@ -24,7 +24,9 @@ def keyed_messages(trail: DataFrame, makers: DataFrame) -> DataFrame:
     return rows.select("producer", "topic", F.inline(zipped)).where("key != 0")
 
 
-def with_passed(missing: DataFrame, trail: DataFrame, handed_over: DataFrame, kinds: DataFrame) -> DataFrame:
+def with_passed(
+    missing: DataFrame, trail: DataFrame, notes: DataFrame, handed_over: DataFrame, kinds: DataFrame
+) -> DataFrame:
     """The missing stretches, those of groups message by message, with `passed_in_group`."""
     of_groups = F.broadcast(kinds.where("kind = 'group'").select("topic", "sub"))
     queue = ["topic", "sub"]
@@ -39,7 +41,7 @@ def with_passed(missing: DataFrame, trail: DataFrame, handed_over: DataFrame, ki
         return others
     keyed = keyed_messages(trail, single)
     judged = (
-        single.join(_all_partitions(single, trail, handed_over), "pair", "left")
+        single.join(_all_partitions(single, notes, handed_over), "pair", "left")
         .join(keyed.withColumnRenamed("number", "first"), ["producer", "topic", "first"], "left")
         .localCheckpoint()
     )
@@ -49,7 +51,7 @@ def with_passed(missing: DataFrame, trail: DataFrame, handed_over: DataFrame, ki
     return others.unionByName(judged.withColumn("passed_in_group", passed).select(*others.columns))
 
 
-def _all_partitions(single: DataFrame, trail: DataFrame, handed_over: DataFrame) -> DataFrame:
+def _all_partitions(single: DataFrame, notes: DataFrame, handed_over: DataFrame) -> DataFrame:
     """pair -> the number that every partition of the group has reached; none where a partition had nothing."""
     pairs = F.broadcast(single.select("pair", "topic", "sub").distinct())
     reached = (
@@ -60,7 +62,7 @@ def _all_partitions(single: DataFrame, trail: DataFrame, handed_over: DataFrame)
         .localCheckpoint()
     )
     known = (
-        happened(trail, "subscribed")
+        happened(notes, "subscribed")
         .where("partition is not null")
         .select("topic", "sub", "partition")
         .unionByName(reached.select("topic", "sub", "partition"))

@@ -52,6 +52,13 @@ COLUMNS: dict[str, str] = {
     "removed": "bigint",
     "flush": "double",
 }
+NOTES = ("opened", "closed", "lost", "session", "subscribed", "unsubscribed", "gap", "purged")
+"""Events that tell of processes and subscriptions, not of messages: a few for each, however much they did."""
+_NOTED = (
+    *("source", "node", "host", "run", "file", "i", "event", "t", "topic", "producer", "n", "sub", "kind"),
+    *("partition", "epoch", "at", "zxid", "state", "reason", "of", "flush"),
+)
+"""What they say; other columns would be read of every message for nothing."""
 TRAIL = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
 """As Spark's DDL."""
 
@@ -82,6 +89,11 @@ def empty(spark: SparkSession, ddl: str) -> DataFrame:
 def happened(trail: DataFrame, *events: str) -> DataFrame:
     """The rows of these events."""
     return trail.where(F.col("event").isin(*events))
+
+
+def notes(trail: DataFrame) -> DataFrame:
+    """The rows of `NOTES`: few, so who asks for several of them has them gathered once, and not once for each."""
+    return happened(trail, *NOTES).select(*_NOTED)
 
 
 def _first_line(error: Exception) -> str:

@@ -32,6 +32,8 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "true",
+    # Much is sorted in pieces that fit into memory; of little, Spark puts the pieces together again.
+    "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "64",
     "spark.sql.parquet.compression.codec": "zstd",
     # Ranges of one producer pile up in few groups; small files are read several to a task.
     "spark.sql.files.maxPartitionBytes": str(32 << 20),

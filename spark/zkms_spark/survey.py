@@ -66,6 +66,7 @@ class Survey:
     has_due: bool = False
     has_expiry: bool = False
     has_epochs: bool = False
+    has_expired: bool = False
     has_expiry_for_all: bool = False
     """What the trail has none of needs no looking for."""
     told: list[tuple[str | None, Hole]] = field(default_factory=list)
@@ -90,6 +91,7 @@ def _tests() -> dict[str, Column]:
         "has_due": F.col("event").isin("delayed", "due"),
         "has_expiry": F.col("expires").isNotNull(),
         "has_epochs": F.col("epoch").isNotNull(),
+        "has_expired": (F.col("event") == "expired") & F.col("sub").isNotNull(),
         "has_expiry_for_all": (F.col("event") == "expired") & F.col("sub").isNull(),
     }
 
@@ -110,17 +112,17 @@ def counts(trail: DataFrame) -> DataFrame:
     )
 
 
-def files(trail: DataFrame) -> DataFrame:
+def files(notes: DataFrame) -> DataFrame:
     """The lines that tell of files and of what is missing: a few for each file, however long it is."""
-    rows = happened(trail, "opened", "closed", "lost")
-    return rows.select("run", "node", "source", "event", "file", "at", "t", "n", "of", "reason", "flush").repartition(2)
+    rows = happened(notes, "opened", "closed", "lost")
+    return rows.select("run", "node", "source", "event", "file", "at", "t", "n", "of", "reason", "flush")
 
 
-def survey(trail: DataFrame) -> Survey:
-    """Take stock."""
+def survey(trail: DataFrame, notes: DataFrame | None = None) -> Survey:
+    """Take stock; `notes` are those of the trail, if they have been gathered."""
     found = Survey()
     seen: list[tuple[str, str, float]] = []
-    for row in counts(trail).toLocalIterator():
+    for row in counts(trail).collect():
         key = row.run or f"{row.node}"
         run = found.runs.setdefault(key, Run(key, row.node or "?", row.host or row.node or "?", began=row.began))
         run.lines += row.lines
@@ -139,7 +141,7 @@ def survey(trail: DataFrame) -> Survey:
         if source is not None:
             edge = (source, host)
             found.apart[edge] = min(apart, found.apart.get(edge, apart))
-    _take_files(found, files(trail))
+    _take_files(found, files(trail if notes is None else notes))
     found.began = min((run.began for run in found.runs.values()), default=0.0)
     found.ended = max((run.ended for run in found.runs.values()), default=0.0)
     return found
@@ -148,7 +150,7 @@ def survey(trail: DataFrame) -> Survey:
 def _take_files(found: Survey, rows: DataFrame) -> None:
     """How each process's last file ended, and what is said of missing lines."""
     last: dict[str, tuple[int, bool]] = {}
-    for row in rows.toLocalIterator(prefetchPartitions=True):
+    for row in rows.collect():
         run = found.runs.get(row.run)
         if row.event == "lost":
             if row.n != 0:

@@ -383,3 +383,22 @@ def test_a_missing_package_is_named(args: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", program, *args], capture_output=True, text=True, timeout=90)
     assert done.returncode == Exit.ERROR
     assert "needs pyarrow: pip install 'zkms[trail]'" in done.stderr
+
+
+def test_rows_of_one_event_lie_together_in_the_order_of_their_lines(trail: Path, tmp_path: Path) -> None:
+    """So that a reader who asks for some events can leave out the rest."""
+    recorder = Recorder(Trail(directory=trail), "ann")
+    for number in range(1, 31):
+        event = ("acked", "delivered", "gap")[number % 3]
+        recorder.note(event, sub="a", topic="users", producer="p", seq=number, n=1)
+    recorder.close()
+    export(trail, tmp_path / "out")
+    rows = [
+        row for path in (tmp_path / "out").glob("date=*/*/*.parquet") for row in pq.ParquetFile(path).read().to_pylist()
+    ]
+    events = [row["event"] for row in rows]
+    kinds = list(dict.fromkeys(events))
+    assert events == sorted(events, key=kinds.index)
+    assert kinds.index("gap") < kinds.index("delivered") < kinds.index("acked")
+    for event, first in (("gap", 2), ("acked", 3), ("delivered", 1)):
+        assert [row["seq"] for row in rows if row["event"] == event] == list(range(first, 31, 3))

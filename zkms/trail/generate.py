@@ -19,7 +19,7 @@ from zkms.errors import InvalidArgument
 from zkms.trail import ledger
 from zkms.trail.assembly import assemble
 from zkms.trail.cast import Shift
-from zkms.trail.columns import WRITING, directory
+from zkms.trail.columns import ROW_GROUP, WRITING, arranged, directory
 from zkms.trail.event import FROM_OPENED, OPEN_SUFFIX, SUFFIX, VERSION
 from zkms.trail.planting import Planted, Planter
 from zkms.trail.scenario import Scenario
@@ -104,8 +104,9 @@ class Generator:
         for hour in pc.unique(hours).to_pylist():
             folder = self._out / directory(hour)
             folder.mkdir(parents=True, exist_ok=True)
-            part = table.filter(pc.equal(hours, hour))
-            pq.write_table(part, folder / f"generated-{self._seed}-{number:06d}.parquet", **WRITING)
+            part = arranged(table.filter(pc.equal(hours, hour)))
+            file = folder / f"generated-{self._seed}-{number:06d}.parquet"
+            pq.write_table(part, file, row_group_size=ROW_GROUP, **WRITING)
 
     def _write_lines(self, table: pa.Table, _number: int) -> None:
         for source in pc.unique(table["source"]).to_pylist():

@@ -17,7 +17,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from zkms.errors import InvalidArgument, ZkmsError
-from zkms.trail.columns import SCHEMA, WRITING
+from zkms.trail.columns import ROW_GROUP, SCHEMA, WRITING, arranged
 from zkms.trail.reader import Bad
 
 MARKS = "_exported"
@@ -107,7 +107,7 @@ class Parts:
         if name not in self._writers:
             self._writers[name] = pq.ParquetWriter(self._open(name), SCHEMA, **WRITING)
             self.names.append(name)
-        self._writers[name].write_table(table)
+        self._writers[name].write_table(arranged(table), row_group_size=ROW_GROUP)
 
     def set_aside(self, source: str, bad: Bad) -> None:
         """Keep a bad line, with the reason."""

@@ -1,0 +1,61 @@
+"""Steps of the audit by themselves, on trails of a few lines: what is looked into, and what need not be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from zkms_spark import ledger, order, owners
+from zkms_spark.numbers import name_key
+from zkms_spark.schema import make_trail
+
+pytestmark = pytest.mark.timeout(600)
+COMMON = {"run": "r", "node": "n", "host": "h", "topic": "jobs", "producer": "p", "n": 1}
+
+
+def test_an_ack_is_held_against_the_first_owner_after_its_epoch(spark: Any) -> None:
+    """Also where nobody has told of the epoch's own beginning; who acks before the takeover is right."""
+    owned = {**COMMON, "event": "subscribed", "sub": "s", "kind": "group", "partition": 0, "t": 0.0}
+    acked = {**COMMON, "event": "acked", "sub": "s", "kind": "group", "partition": 0, "t": 0.0}
+    begun = [{**owned, "epoch": epoch, "zxid": 10 * epoch, "node": f"n{epoch}"} for epoch in (1, 3, 5)]
+    acks = [
+        {**acked, "epoch": epoch, "zxid": zxid, "seq": zxid, "i": zxid}
+        for epoch, zxid in ((1, 29), (1, 31), (2, 40), (3, 49), (3, 51), (5, 99))
+    ]
+    elsewhere = {**acks[1], "partition": 1, "i": 200}
+    trail = make_trail(spark, [*begun, *acks, elsewhere])
+    found = [(row.epoch, row.zxid, row.by.node) for row in owners.usurped(trail, trail).orderBy("zxid").collect()]
+    assert found == [(1, 31, "n3"), (2, 40, "n3"), (3, 51, "n5")]
+
+
+def test_what_a_group_let_expire_needs_no_look_but_of_others_it_does(spark: Any) -> None:
+    """How far a live subscription has read is told by its deliveries, so its blocks are looked into."""
+    events: list[dict[str, Any]] = []
+    for kind in ("group", "live"):
+        made = {**COMMON, "topic": kind, "t": 1.0, "at": 1.0}
+        events += [{**made, "event": "published", "subs": [kind], "seq": seq, "i": seq, "zxid": seq} for seq in (1, 2)]
+        events.append({**made, "event": "delivered", "sub": kind, "kind": kind, "seq": 1, "i": 3})
+        events.append({**made, "event": "expired", "sub": kind, "seq": 2, "i": 4})
+    trail = make_trail(spark, events)
+    sides = ledger.stored(trail), ledger.handed_over(trail), ledger.dropped(trail)
+    suspect = {row.queue.topic: row.suspect for row in ledger.balance(*sides).collect()}
+    assert suspect == {"group": False, "live": True}
+    without = {row.queue.topic: row.suspect for row in ledger.balance(*sides[:2]).collect()}
+    assert without == {"group": True, "live": True}
+
+
+def test_a_group_may_step_back_but_not_within_a_key(spark: Any) -> None:
+    """Lanes that never stepped back are not looked into at all; a repeat is not late besides."""
+    events: list[dict[str, Any]] = [
+        {**COMMON, "event": "published", "subs": ["s"], "seq": 1, "n": 6, "keys": [7, 8, 8, 9, 9, 7], "t": 0.0, "i": 1}
+    ]
+    came = {0: (2, 1, 6), 1: (3, 4), 2: (5, 4, 4)}  # partition -> numbers, as they were delivered
+    for partition, numbers in came.items():
+        line = {**COMMON, "event": "delivered", "sub": "s", "kind": "group", "partition": partition, "epoch": 1}
+        events += [{**line, "seq": n, "i": 10 * partition + k, "t": float(k)} for k, n in enumerate(numbers)]
+    trail = make_trail(spark, events)
+    lanes = order.unruly(ledger.handed_over(trail))
+    assert lanes.count() == 2
+    repeats = trail.where("i = 22").select(name_key(*ledger.PAIR).alias("pair"), "run", "i")
+    late = order.steps_back(trail, lanes, repeats).collect()
+    assert [(row["first"], row.past, row.i, row.younger) for row in late] == [(4, 5, 21, 5)]
