@@ -70,7 +70,7 @@ class Held:
         self.sequence = fetched.entry.sequence
         self.size = len(fetched.raw)
         self.priority = fetched.entry.priority
-        self.done = 0 if part is None else _mask(part, self.count)
+        self.done = 0 if part is None else mask_of(part, self.count)
         """A bit for each message that is done with."""
         self.tries: dict[int, Try] = {} if part is None else dict(part.tries)
         """What the ledger knows of messages that were given out before."""
@@ -220,7 +220,7 @@ class Held:
         self.done = done
 
 
-def _mask(part: Part, count: int) -> int:
+def mask_of(part: Part, count: int) -> int:
     """A bit for each of an entry's `count` messages that is done with; whatever the ledger says, not for more."""
     done, whole = min(part.done, count), (1 << count) - 1
     try:

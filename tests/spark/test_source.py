@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +18,7 @@ from zkms_spark.source.options import Options
 from zkms_spark.source.rows import check_schema, message
 
 from zkms import Bus, InvalidArgument, Subscription
+from zkms.operations import Create
 from zkms.testing.server import Server
 
 pytestmark = pytest.mark.timeout(1200)
@@ -125,6 +126,28 @@ def test_the_live_tree_can_be_read_as_tables(spark: Any, bus: Bus, options: dict
     [queue] = table("queues")
     assert (queue.topic, queue.entries, queue.registered) == ("users", 1, True)
     assert table("dead") == []
+
+
+def test_dead_letters_are_read_decoded(
+    spark: Any, bus: Bus, options: dict[str, str], eventually: Callable[..., None]
+) -> None:
+    """With the reason and all that was published; of what is no message, the bytes as they are."""
+    jobs = bus.subscribe("jobs", group="workers", partitions=1)
+    bus.publish("jobs", {"n": 1}, key="k", headers={"a": "b"}, id="mine")
+    message = jobs.get(timeout=60)
+    assert message is not None
+    message.reject("never")
+    bus.session.multi([Create(f"{bus.tree.queue('workers#0', 'jobs')}/stranger", b"\x00raw")])
+    eventually(lambda: jobs.get(timeout=0.1) is None and len(bus.dead_letters()) == 2, timeout=120)
+    given = {name: value for name, value in options.items() if name != "topic"}
+    rows = spark.read.format("zkms").options(**given, read="dead").load().collect()
+    letter, stranger = sorted(rows, key=lambda row: row.producer is None)
+    assert (letter.data, letter.bytes, letter.type, letter.headers) == ('{"n":1}', None, "json", {"a": "b"})
+    assert (letter.id, letter.key, letter.topic, letter.subscription) == ("mine", "k", "jobs", "workers")
+    assert (letter.reason, letter.attempts, letter.producer, letter.seq) == ("rejected: never", 1, bus.client_id, 1)
+    assert letter.published_at <= letter.set_aside
+    assert (stranger.data, stranger.bytes, stranger.id) == (None, b"\x00raw", "stranger")
+    assert "not a name that zkms gives" in stranger.reason
 
 
 @pytest.mark.parametrize(

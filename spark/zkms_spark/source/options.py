@@ -8,15 +8,17 @@ from typing import Literal
 
 from zkms import Bus, InvalidArgument, Tls, connect
 from zkms.config import Config, check_seconds
-from zkms.names import check_name, check_topic
+from zkms.names import check_name, check_subscription, check_topic
 from zkms.staging import DEFAULT_BYTES
 
 KNOWN = (
     *("hosts", "root", "topic", "id", "if_nobody", "max_staged_bytes", "timeout"),
     *("user", "password", "tls_ca", "tls_cert", "tls_key", "read"),
+    *("name", "maxMessagesPerBatch", "failOnDataLoss", "partitions", "takeover"),
 )
 OF_SPARK = ("path", "checkpointlocation", "queryname")
 """What Spark hands over besides."""
+DEFAULT_MESSAGES = 10_000
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,20 @@ class Options:
     auth: tuple[str, str] | None = None
     tls: Tls | None = None
     read: str | None = None
+    name: str | None = None
+    max_messages: int = DEFAULT_MESSAGES
+    strict: bool = True
+    """Whether a stream ends where messages were removed that it has not read."""
+    partitions: int = 1
+    takeover: bool = False
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Options:
-        """Check what was given."""
-        for name in given:
-            if name.lower() not in KNOWN + OF_SPARK:
+    def of(cls, said: Mapping[str, str]) -> Options:
+        """Check what was given; case makes no difference, as for all of Spark's options."""
+        known = {name.lower() for name in KNOWN} | {*OF_SPARK}
+        given = {name.lower(): value for name, value in said.items()}
+        for name in said:
+            if name.lower() not in known:
                 raise InvalidArgument(f"unknown option {name!r}: there are {', '.join(KNOWN)}")
         if given.get("path"):
             raise InvalidArgument("zkms has no paths: give the topic as an option, and call save() without one")
@@ -48,6 +58,7 @@ class Options:
         if bool(given.get("user")) != bool(given.get("password")):
             raise InvalidArgument("give both options user and password, or neither")
         topic, job, nobody = given.get("topic"), given.get("id"), given.get("if_nobody", "raise")
+        subscription = given.get("name")
         if nobody not in ("raise", "drop"):
             raise InvalidArgument(f"if_nobody is 'raise' or 'drop', not {nobody!r:.60}")
         ca, cert, key = (given.get(f"tls_{name}") for name in ("ca", "cert", "key"))
@@ -62,6 +73,11 @@ class Options:
             auth=("digest", f"{given['user']}:{given['password']}") if given.get("user") else None,
             tls=Tls(ca=ca, cert=cert, key=key) if ca or cert or key else None,
             read=given.get("read"),
+            name=None if subscription is None else check_subscription("name", subscription),
+            max_messages=_number("maxMessagesPerBatch", given.get("maxmessagesperbatch", str(DEFAULT_MESSAGES))),
+            strict=_flag("failOnDataLoss", given.get("failondataloss", "true")),
+            partitions=_number("partitions", given.get("partitions", "1")),
+            takeover=_flag("takeover", given.get("takeover", "false")),
         )
         options.config()  # says what is wrong with hosts and root
         return options
@@ -71,8 +87,8 @@ class Options:
         auth = () if self.auth is None else (self.auth,)
         return Config(hosts=self.hosts, root=self.root, cleaner=False, auth=auth, tls=self.tls)
 
-    def connect(self, producer: str) -> Bus:
-        """As the producer of this name."""
+    def connect(self, producer: str | None = None) -> Bus:
+        """As the producer of this name, if it is to publish."""
         return connect(self.hosts, self.root, producer=producer, cleaner=False, auth=self.auth, tls=self.tls)
 
 
@@ -80,6 +96,12 @@ def _number(name: str, value: str) -> int:
     if not (value.isascii() and value.isdigit() and int(value) > 0):
         raise InvalidArgument(f"{name} must be a whole number of at least 1, not {value!r:.60}")
     return int(value)
+
+
+def _flag(name: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise InvalidArgument(f"{name} is 'true' or 'false', not {value!r:.60}")
+    return value.lower() == "true"
 
 
 def _seconds(value: str) -> float:

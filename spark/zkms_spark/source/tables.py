@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from zkms import InvalidArgument
 from zkms.discovery import Discovery
-from zkms.errors import NodeMissing
+from zkms.letters import Letters
 from zkms.session import Session
 from zkms.tree import Tree
+from zkms_spark.source.messages import content
 from zkms_spark.source.options import Options
 
 Rows = Iterator[tuple[object, ...]]
+AT_ONCE = 200
+"""Dead letters that are in memory at a time."""
 SCHEMAS = {
-    "clients": "client string, host string, pid bigint, version string, started double",
+    "clients": "client string, host string, pid bigint, version string, started timestamp",
     "topics": "topic string, subscriptions bigint",
     "subscriptions": "topic string, subscription string, kind string, client string, limit bigint, full boolean",
     "queues": "subscription string, topic string, entries bigint, registered boolean, client string, state string",
-    "dead": "subscription string, topic string, entry string, set_aside double, data binary",
+    "dead": (
+        "subscription string, topic string, id string, reason string, error string, attempts bigint, "
+        "set_aside timestamp, data string, bytes binary, type string, key string, headers map<string,string>, "
+        "published_at timestamp, producer string, seq bigint, codec string, entry string"
+    ),
 }
 
 
 def table(options: Options) -> str:
     """The name of the table that was asked for."""
     if options.read is None:
-        raise InvalidArgument(f"say what to read: .option('read', ...) is one of {', '.join(SCHEMAS)}")
+        raise InvalidArgument(
+            f"say what to read: .option('read', ...) is one of {', '.join(SCHEMAS)}; or, with readStream, "
+            "the options topic and name"
+        )
     if options.read not in SCHEMAS:
         raise InvalidArgument(f"there is no {options.read!r:.60} to read: {', '.join(SCHEMAS)} are there")
     return options.read
@@ -51,7 +62,7 @@ class TreeReader(DataSourceReader):
 
 def _clients(session: Session, tree: Tree) -> Rows:
     for c in Discovery(session, tree).clients():
-        yield c.client, c.host, c.pid, c.version, c.started
+        yield c.client, c.host, c.pid, c.version, _moment(c.started)
 
 
 def _topics(session: Session, tree: Tree) -> Rows:
@@ -72,22 +83,21 @@ def _queues(session: Session, tree: Tree) -> Rows:
 
 
 def _dead(session: Session, tree: Tree) -> Rows:
-    for subscription in _names(session, tree.dead):
-        for topic in _names(session, f"{tree.dead}/{subscription}"):
-            shelf = tree.dead_queue(subscription, topic)
-            for entry in _names(session, shelf):
-                try:
-                    data, stat = session.get(f"{shelf}/{entry}")
-                except NodeMissing:
-                    continue
-                yield subscription, topic, entry, stat.ctime / 1000, data
+    letters = Letters(session, tree)
+    places = letters.find()
+    for start in range(0, len(places), AT_ONCE):
+        for letter in letters.read(places[start : start + AT_ONCE]):
+            if letter.foreign:  # no message at all: its bytes are kept as they are
+                what: tuple[object, ...] = (None, letter.data, "bytes", *[None] * 6)
+            else:
+                sent = (_moment(letter.published_at), letter.producer, letter.seq, letter.codec)
+                what = (*content(letter.data, letter.codec), letter.key, letter.headers, *sent)
+            why = (letter.reason, letter.error, letter.attempts, _moment(letter.at))
+            yield letter.subscription, letter.topic, letter.id, *why, *what, letter.place.name
 
 
-def _names(session: Session, path: str) -> list[str]:
-    try:
-        return sorted(session.children(path)[0])
-    except NodeMissing:
-        return []
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 _TABLES: dict[str, Callable[[Session, Tree], Rows]] = {

@@ -1,0 +1,223 @@
+"""A durable subscription read by place: what lies between two places stays the same, and goes when it is acked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from zkms_spark.source.messages import rows
+
+import zkms
+from zkms import Bus, Closed, SubscriptionInUse
+from zkms.cursor import Cursor, Missing, Place
+from zkms.operations import Create, Delete
+from zkms.testing import expire
+from zkms.testing.server import Server
+
+Connect = Callable[..., Bus]
+
+
+@pytest.fixture
+def connect(zookeeper: Server, zookeeper_root: str) -> Iterator[Connect]:
+    """Connect another bus under the test's root; closed afterwards."""
+    buses: list[Bus] = []
+
+    def start(**options: Any) -> Bus:
+        buses.append(zkms.connect(zookeeper.hosts, root=zookeeper_root, cleaner=False, **options))
+        return buses[-1]
+
+    yield start
+    for bus in buses:
+        bus.close(timeout=1.0)
+
+
+@pytest.fixture
+def bus(connect: Connect) -> Bus:
+    """Publishes, and does not clean."""
+    return connect()
+
+
+@pytest.fixture
+def cursor(connect: Connect) -> Cursor:
+    """The reader of "users" under the name "etl"."""
+    return opened(connect())
+
+
+def opened(bus: Bus, **options: Any) -> Cursor:
+    """Another reader of the same."""
+    cursor = Cursor(bus, "users", "etl", **options)
+    cursor.open()
+    return cursor
+
+
+def read(bus: Bus, cursor: Cursor, start: Place, end: Place, *, strict: bool = True) -> list[Any]:
+    """The data between two places, as Spark's tasks get them."""
+    found = rows(bus.session, bus.tree, "users", cursor.pieces(start, end), end.at, strict=strict)
+    return [row[0] if row[0] is not None else row[1] for row in found]
+
+
+def texts(first: int, last: int) -> list[str]:
+    """What is published, and read."""
+    return [str(number) for number in range(first, last)]
+
+
+def test_what_lies_between_two_places_is_the_same_whatever_comes_later(bus: Bus, cursor: Cursor) -> None:
+    """Places are in the middle of frames; another reader, after this one, finds the same."""
+    begin = cursor.begin()
+    bus.publish_many("users", texts(0, 10))
+    bus.publish("users", "10")
+    first = cursor.advance(begin, 4, wait=30.0)
+    second = cursor.advance(first, 6)
+    assert read(bus, cursor, begin, first) == texts(0, 4)
+    assert read(bus, cursor, first, second) == texts(4, 10)
+    bus.publish_many("users", texts(11, 20))
+    assert read(bus, cursor, begin, first) == texts(0, 4)
+    cursor.close()
+    again = opened(bus)
+    assert again.begin() == begin
+    assert read(bus, again, first, second) == texts(4, 10)
+    last = again.advance(second)
+    assert read(bus, again, second, last) == texts(10, 20)
+    assert again.advance(last) is last
+
+
+def test_only_what_lies_before_the_acked_place_is_removed(bus: Bus, cursor: Cursor, connect: Connect) -> None:
+    """Also inside a frame: an ordinary reader of the subscription goes on there."""
+    begin = cursor.begin()
+    for first in (0, 5, 10):
+        bus.publish_many("users", texts(first, first + 5))
+    place = cursor.advance(begin, 7, wait=30.0)
+    rest = cursor.advance(place)
+    cursor.ack(place)
+    assert bus.queues()[0].entries == 2
+    assert read(bus, cursor, place, rest) == texts(7, 15)
+    cursor.ack(place)  # Spark may say it again
+    cursor.close()
+    reader = connect().subscribe("users", name="etl")
+    assert [message.data for message in reader.fetch(20, timeout=30)] == texts(7, 15)
+
+
+def test_what_an_ordinary_reader_has_acked_is_left_out(bus: Bus, connect: Connect) -> None:
+    """One by one, in the middle of a frame."""
+    before = connect()
+    subscription = before.subscribe("users", name="etl")
+    bus.publish_many("users", texts(0, 8))
+    messages = subscription.fetch(8, timeout=30)
+    assert len(messages) == 8
+    for number in (0, 1, 4):
+        messages[number].ack()
+    before.close()
+    cursor = opened(bus)
+    begin = cursor.begin()
+    middle, end = cursor.advance(begin, 4), cursor.end()
+    assert read(bus, cursor, begin, middle) == ["2", "3", "5"]
+    cursor.ack(middle)
+    assert read(bus, cursor, middle, end) == ["6", "7"]
+    cursor.ack(end)
+    assert bus.queues()[0].entries == 0
+
+
+def test_one_reads_at_a_time(bus: Bus, cursor: Cursor, connect: Connect) -> None:
+    """A second reader is told who has it; one that takes over is not disturbed by what the first acks."""
+    begin = cursor.begin()
+    bus.publish_many("users", texts(0, 5))
+    place = cursor.advance(begin, wait=30.0)
+    other = Cursor(connect(), "users", "etl")
+    with pytest.raises(SubscriptionInUse, match="is being read by client"):
+        other.open(patience=0.0)
+    other.open(takeover=True)
+    with pytest.raises(Closed, match="not read here any more"):
+        cursor.ack(place)
+    assert read(bus, other, begin, place) == texts(0, 5)
+
+
+def test_the_next_reader_waits_until_the_killed_one_is_known_to_be_gone(
+    bus: Bus, cursor: Cursor, connect: Connect
+) -> None:
+    """Its session has to end first: until then nobody can know."""
+    place = cursor.begin()
+    bus.publish("users", "0")
+    killed = cursor._bus
+    killed.session.close()  # as ZooKeeper ends it, with nothing given back
+    again = opened(connect())
+    assert read(bus, again, place, again.advance(place)) == ["0"]
+
+
+def test_a_cursor_goes_on_after_its_session_has_expired(
+    bus: Bus, cursor: Cursor, eventually: Callable[..., None]
+) -> None:
+    """It becomes a member again, and what it has claimed is still its own."""
+    begin = cursor.begin()
+    bus.publish_many("users", texts(0, 5))
+    reader = cursor._bus
+    generation = reader.session.generation
+    expire(reader)
+    eventually(lambda: reader.session.generation > generation, timeout=60, what="the next session")
+    place = cursor.advance(begin, wait=30.0)
+    cursor.ack(place)
+    assert bus.enrolment.members("users", "etl") == [reader.client_id]
+    assert bus.queues()[0].entries == 0
+
+
+def test_what_others_have_removed_is_said_to_be_missing(bus: Bus, cursor: Cursor) -> None:
+    """With the numbers; or it is a warning, for those who want to go on."""
+    begin = cursor.begin()
+    for number in range(3):
+        bus.publish("users", str(number))
+    queue = bus.tree.queue("etl", "users")
+    [second] = [name for name in bus.session.children(queue)[0] if name.endswith("1")]
+    bus.session.multi([Delete(f"{queue}/{second}")])
+    end = cursor.advance(begin, wait=30.0)
+    with pytest.raises(Missing, match=r"1 entries from number 0 to 2 .* by another reader of this name, or by hand"):
+        cursor.pieces(begin, end)
+    cursor.close()
+    lenient = opened(bus, strict=False)
+    assert read(bus, lenient, begin, end, strict=False) == ["0", "2"]
+
+
+def test_a_subscription_that_was_made_anew_is_another_one(bus: Bus, cursor: Cursor, connect: Connect) -> None:
+    """Its numbers begin again: a place in the old one means nothing."""
+    bus.publish("users", "0")
+    place = cursor.advance(cursor.begin(), wait=30.0)
+    cursor.close()
+    bus.subscribe("users", name="etl").unsubscribe()
+    again = opened(bus)
+    with pytest.raises(Missing, match="given up, and made anew"):
+        again.advance(place)
+    again.close()
+    lenient = opened(connect(), strict=False)
+    bus.publish("users", "1")
+    end = lenient.advance(place, wait=30.0)
+    assert read(bus, lenient, place, end, strict=False) == ["1"]
+
+
+def test_what_has_expired_is_left_out_each_time_or_never(bus: Bus, cursor: Cursor) -> None:
+    """It is decided when the batch is: a message that expires while the batch is done again belongs to it still."""
+    begin = cursor.begin()
+    bus.publish("users", "short", ttl=3600.0)
+    bus.publish("users", "long")
+    early = cursor.advance(begin, wait=30.0)
+    end = cursor.end()
+    soon, later = (Place(queue=end.queue, entry=2, at=int(time.time() + seconds)) for seconds in (0, 7200))
+    assert early.at <= soon.at
+    assert read(bus, cursor, begin, soon) == ["short", "long"]
+    assert read(bus, cursor, begin, later) == ["long"]
+
+
+def test_what_cannot_be_decoded_is_a_row_with_the_reason_and_its_bytes(bus: Bus, cursor: Cursor) -> None:
+    """Never lost, and it stops nothing; also where a batch ends in its middle."""
+    begin = cursor.begin()
+    queue = bus.tree.queue("etl", "users")
+    bus.session.multi([Create(f"{queue}/f.2.7.", b"garbage", sequence=True)])
+    bus.publish("users", "1")
+    first = cursor.advance(begin, 1, wait=30.0)
+    end = cursor.advance(first)
+    found = [
+        list(rows(bus.session, bus.tree, "users", cursor.pieces(*each), end.at, strict=True))
+        for each in ((begin, first), (first, end))
+    ]
+    [[damaged], [whole]] = found
+    assert (damaged[1], damaged[-1], damaged[3]) == (b"garbage", "not written by zkms", "users")
+    assert (whole[0], whole[-1]) == ("1", None)
