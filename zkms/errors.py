@@ -110,12 +110,18 @@ class AlreadyAcked(ZkmsError):
 
 
 class LostOwnership(ZkmsError):
-    """The message is not ours any more: it was, or will be, given to somebody else, and must not be acked here."""
+    """The message is not ours any more: it was, or will be, given to somebody else, and must not be acked here.
 
-    def __init__(self, message_id: str, reason: str) -> None:
-        super().__init__(f"message {message_id} is not ours any more: {reason}; whoever reads it now gets it again")
+    `outcome_unknown`: our ack was on its way when the connection broke, and may have been stored before that.
+    """
+
+    def __init__(self, message_id: str, reason: str, *, outcome_unknown: bool = False) -> None:
+        again = "whoever reads it now gets it again"
+        then = "whether it was acked before that cannot be told" if outcome_unknown else again
+        super().__init__(f"message {message_id} is not ours any more: {reason}; {then}")
         self.message_id = message_id
         self.reason = reason
+        self.outcome_unknown = outcome_unknown
 
 
 class SubscriptionInUse(ZkmsError):

@@ -105,6 +105,10 @@ def claim(session: Session, path: str, me: str, may_take: Callable[[str], bool],
             return Claim(mine, stat.version + 1, clean, written[0].mzxid)
 
 
+class Unsure(Closed):
+    """Lost, and nobody can tell whether the last commit was carried out before that."""
+
+
 class _Commit:
     """A transaction under way."""
 
@@ -243,7 +247,7 @@ class Hold:
             except msgspec.MsgspecError:
                 owner = "another program, which has overwritten it"
         reason = f"{self.path.rpartition('/groups/')[2]} was taken over by {owner}"
-        self._fail(commit, Closed(reason))
+        self._fail(commit, Unsure(reason) if commit.unsure else Closed(reason))
         self._lose(reason)
 
     def _cannot_delete(self, commit: _Commit, error: TransactionFailed) -> None:

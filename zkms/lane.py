@@ -27,7 +27,7 @@ from zkms import frame as frames
 from zkms.errors import CannotDecode, ConnectionLost, LostOwnership, ZkmsError
 from zkms.frame import Packed
 from zkms.held import LATE, Held
-from zkms.hold import Hold
+from zkms.hold import Hold, Unsure
 from zkms.inbox import Fetched, Inbox, Item, Marker
 from zkms.message import Message
 from zkms.operations import Create
@@ -621,7 +621,7 @@ class Lane:
         except TimeoutError as error:
             raise ConnectionLost("ZooKeeper did not answer; this is kept, and sent when it is back") from error
         except ZkmsError as error:
-            raise LostOwnership(message.id, str(error)) from error
+            raise LostOwnership(message.id, str(error), outcome_unknown=isinstance(error, Unsure)) from error
 
     def drop(self) -> None:
         """It is not ours any more: forget all that was fetched."""

@@ -66,8 +66,8 @@ class Durable(Workload):
         self.unsure.add(place)  # if we are killed now, nobody will ever know
         try:
             message.ack()
-        except zkms.LostOwnership:
-            if unsure:
+        except zkms.LostOwnership as error:
+            if unsure and not error.outcome_unknown:
                 self.unsure.discard(place)
             return False
         except zkms.ConnectionLost:

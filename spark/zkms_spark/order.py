@@ -1,4 +1,7 @@
-"""Messages delivered after a younger one of the same producer; for groups, of the same key as well."""
+"""Messages delivered after a younger one of the same producer; for groups, of the same key as well.
+
+A delayed message has its place when it is due, not when it was published: it is never late.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from zkms_spark.effort import handy
 from zkms_spark.ledger import LANE, PAIR
-from zkms_spark.numbers import name_key, pieces
+from zkms_spark.numbers import end_number, first_number, name_key, pieces
 from zkms_spark.partitions import keyed_messages
 from zkms_spark.schema import happened
 
@@ -36,7 +39,18 @@ def steps_back(trail: DataFrame, lanes: DataFrame, repeats: DataFrame) -> DataFr
     )
     found = _per_producer(deliveries).unionByName(_per_key(trail, deliveries)).localCheckpoint()
     # Afterwards, as there are few: that a message has come before does not make others late.
-    return found.join(repeats.select("pair", "run", "i"), ["pair", "run", "i"], "left_anti")
+    once = found.join(repeats.select("pair", "run", "i"), ["pair", "run", "i"], "left_anti")
+    waited = F.expr("producer = its_producer and topic = its_topic and first >= waited_from and first < waited_to")
+    return once.join(_delayed(trail), waited, "left_anti")
+
+
+def _delayed(trail: DataFrame) -> DataFrame:
+    return happened(trail, "delayed").select(
+        F.col("producer").alias("its_producer"),
+        F.col("topic").alias("its_topic"),
+        first_number().alias("waited_from"),
+        end_number().alias("waited_to"),
+    )
 
 
 def _per_producer(deliveries: DataFrame) -> DataFrame:

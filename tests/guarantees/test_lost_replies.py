@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from faults.conftest import Connect
 from faults.test_exactly_once import cuts, requests_of
@@ -76,6 +78,25 @@ def test_without_asking_the_ledger_an_ack_whose_reply_is_lost_looks_refused(
     proxy.cut_reply(op="multi")
     with pytest.raises(zkms.LostOwnership):
         message.ack()
+
+
+def test_an_ack_of_which_nobody_can_tell_says_so(connect: Connect, proxy: Proxy) -> None:
+    """Stored, its reply lost, and the place taken over before it could be asked for: the ledger has moved on."""
+    reader, other = connect(through=proxy), connect()
+    subscription = reader.subscribe(TOPIC, name="audit")
+    other.publish(TOPIC, 1)
+    message = next_of(subscription)
+    cut = proxy.cut_reply(op="multi")
+    proxy.refuse()
+    with ThreadPoolExecutor(1) as pool:
+        acking = pool.submit(message.ack)
+        assert cut.wait(30)
+        successor = other.subscribe(TOPIC, name="audit", takeover=True)
+        proxy.accept()
+        with pytest.raises(zkms.LostOwnership, match="cannot be told") as told:
+            acking.result(60)
+    assert told.value.outcome_unknown
+    assert successor.get(timeout=0.5) is None  # it was stored
 
 
 def test_a_durable_subscribe_survives_the_loss_of_any_of_its_requests(connect: Connect, proxy: Proxy) -> None:

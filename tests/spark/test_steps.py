@@ -59,3 +59,19 @@ def test_a_group_may_step_back_but_not_within_a_key(spark: Any) -> None:
     repeats = trail.where("i = 22").select(name_key(*ledger.PAIR).alias("pair"), "run", "i")
     late = order.steps_back(trail, lanes, repeats).collect()
     assert [(row["first"], row.past, row.i, row.younger) for row in late] == [(4, 5, 21, 5)]
+
+
+def test_a_delayed_message_comes_when_it_is_due_and_is_not_late(spark: Any) -> None:
+    """Its number is that of its publish; but one that did not wait, and is overtaken, is late."""
+    line = {**COMMON, "subs": ["s"], "t": 0.0}
+    events: list[dict[str, Any]] = [
+        {**line, "event": "delayed", "seq": 1, "i": 1, "due": 5.0},
+        {**line, "event": "published", "seq": 2, "n": 2, "i": 2, "zxid": 2},
+        {**line, "event": "due", "seq": 1, "i": 3, "due": 5.0, "zxid": 3},
+    ]
+    came = {**COMMON, "event": "delivered", "sub": "s", "kind": "durable", "epoch": 1}
+    events += [{**came, "seq": n, "i": 10 + k, "t": float(k)} for k, n in enumerate((3, 2, 1))]
+    trail = make_trail(spark, events)
+    nothing = trail.where("i < 0").select(name_key(*ledger.PAIR).alias("pair"), "run", "i")
+    late = order.steps_back(trail, order.unruly(ledger.handed_over(trail)), nothing).collect()
+    assert [(row["first"], row.past, row.younger) for row in late] == [(2, 3, 3)]
