@@ -62,6 +62,7 @@ class Election:
             self._candidate = None  # expired since, or removed by hand: stand again at the next call
             self.wake.set()
             return None
+        order = [name for name in order if name == self._candidate or not self._is_a_leftover(name)]
         for name in reversed(order[: order.index(self._candidate)]):
             if self._waits_for(name):
                 self.leader = order[0]
@@ -87,10 +88,6 @@ class Election:
         if stat.ephemeralOwner == 0:
             log.warning("%s is no candidate, since no session holds it: ignored", path)
             return False
-        if stat.ephemeralOwner == self._owner() and name.startswith(self._prefix):
-            # Ours too, from a create whose answer was lost: we would wait for ourselves for ever.
-            self._delete(path)
-            return False
         self._watched = name  # first, since the watch may fire before its request has returned here
         try:
             gone = self._session.exists(path, lambda: self._ring(name)) is None
@@ -100,6 +97,20 @@ class Election:
         if gone:
             self._watched = None
         return not gone
+
+    def _is_a_leftover(self, name: str) -> bool:
+        """Whether it is ours too, from a create whose answer was lost: then it is removed.
+
+        Others would wait for it, and we for them, for ever.
+        """
+        if not name.startswith(self._prefix):
+            return False
+        path = f"{self._parent}/{name}"
+        stat = self._session.exists(path)
+        if stat is None or stat.ephemeralOwner != self._owner():
+            return False
+        self._delete(path)
+        return True
 
     def _ring(self, name: str) -> None:
         if self._watched == name:

@@ -135,3 +135,18 @@ def test_a_lost_reply_makes_no_second_candidate(
         eventually(lambda: bus.session.state is State.CONNECTED)
         assert election.lead() is not None
         assert len(candidates(observer)) == 1
+
+
+def test_a_lost_reply_keeps_nobody_from_leading(
+    zookeeper: Server, zookeeper_root: str, connect: Callable[..., Bus], eventually: Callable[..., None]
+) -> None:
+    """Another one stands between the two candidates: it waits for the first, and the second must not wait for it."""
+    with Proxy(zookeeper.hosts) as proxy, zkms.connect(proxy.hosts, zookeeper_root, cleaner=False) as bus:
+        unlucky, other = stand(bus), stand(connect())
+        proxy.cut_reply(op="multi")
+        with pytest.raises(ConnectionLost):
+            unlucky.lead()
+        assert other.lead() is None
+        eventually(lambda: bus.session.state is State.CONNECTED)
+        assert unlucky.lead() is None  # it stands behind the other one now
+        eventually(lambda: other.lead() is not None)

@@ -116,6 +116,8 @@ def _add_python(tar: tarfile.TarFile, python: Path) -> None:
     shell = Path("/bin/sh")
     tar.add(python, str(python))
     tar.add(library, str(library), filter=wanted)
+    if wheels := sysconfig.get_config_var("WHEEL_PKG_DIR"):  # a distribution may keep ensurepip's there
+        tar.add(wheels, wheels)
     tar.add(shell.resolve(), str(shell))
     for name in ("python3", "python"):
         link = tarfile.TarInfo(str(python.with_name(name)))

@@ -14,7 +14,7 @@ from zkms import CannotDecode, StoreError
 from zkms import frame as frames
 from zkms.cli.output import data_json, data_text, safe
 from zkms.delayed import parse_delayed
-from zkms.held import _mask
+from zkms.held import mask_of
 from zkms.operations import Create
 from zkms.receipt import moved_to
 from zkms.requests import Children, GetAcl, Multi
@@ -53,9 +53,9 @@ def test_a_transaction_whose_path_leads_back_ends() -> None:
 
 def test_a_ledger_that_says_more_is_done_than_there_is_costs_no_memory() -> None:
     """It became a number of that many bits."""
-    assert _mask(Part(10**15, "f"), 4) == 0b1111
-    assert _mask(Part(1, "2"), 4) == 0b0101
-    assert _mask(Part(1, "no number"), 4) == 0b0001
+    assert mask_of(Part(10**15, "f"), 4) == 0b1111
+    assert mask_of(Part(1, "2"), 4) == 0b0101
+    assert mask_of(Part(1, "no number"), 4) == 0b0001
 
 
 @pytest.mark.parametrize("expires", [float("nan"), float("inf"), float("-inf"), 1e300, -1.0])
