@@ -82,7 +82,11 @@ def test_a_record_that_names_another_place_is_not_followed(path: str) -> None:
     assert moved_to(TREE, encode(Moved({"l": "/zkms/messages/l/t"}))) is not None
 
 
-@pytest.mark.parametrize("data", [{b"key": 1}, {(1, 2): 3}, msgspec.msgpack.Ext(5, b"x"), {"a": {None: 1}}], ids=repr)
+@pytest.mark.parametrize(
+    "data",
+    [{b"key": 1}, {(1, 2): 3}, msgspec.msgpack.Ext(5, b"x"), {"a": {None: 1}}],
+    ids=["bytes", "tuple", "extension", "none"],
+)
 def test_data_that_json_cannot_hold_are_shown_all_the_same(data: object) -> None:
     """`zkms peek`, `zkms sub` and `zkms dead list` ended with a traceback."""
     assert data_text(data)
