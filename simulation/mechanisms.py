@@ -45,22 +45,13 @@ def _unconditional(part: str) -> Edit:
     return edit
 
 
-def _forgiving(part: str) -> Edit:
-    """What is to be removed there and is not there, is nobody's business."""
+def _undeleted(part: str) -> Edit:
+    """What is to be removed there stays."""
 
-    def edit(ensemble: Ensemble, operations: Sequence[Operation]) -> list[Operation]:
-        znodes = ensemble.leader.tree.znodes
-        return [
-            operation
-            for operation in operations
-            if not (isinstance(operation, Delete) and part in operation.path and operation.path not in znodes)
-        ]
+    def edit(_ensemble: Ensemble, operations: Sequence[Operation]) -> list[Operation]:
+        return [each for each in operations if not (isinstance(each, Delete) and part in each.path)]
 
     return edit
-
-
-def _both(one: Edit, other: Edit) -> Edit:
-    return lambda ensemble, operations: other(ensemble, one(ensemble, operations))
 
 
 def _attribute(owner: str, name: str, value: object) -> Callable[[], Callable[[], None]]:
@@ -96,8 +87,8 @@ MECHANISMS = {
         Mechanism(
             "delete",
             "delayed",
-            "what is due is removed from where it waits, in the transaction that publishes it, by the one who leads",
-            _both(_unconditional("/cleaner/"), _forgiving("/delayed/")),
+            "what is due is removed from where it waits, in the transaction that publishes it",
+            _undeleted("/delayed/"),
         ),
         Mechanism(
             "guard",

@@ -61,11 +61,11 @@ def at(values: list[float], share: float) -> float:
 class Leader:
     """A process that stands for election, and can be killed."""
 
-    def __init__(self, hosts: str, root: str, session_timeout: float) -> None:
+    def __init__(self, hosts: str, root: str, session_timeout: float, trail: Path | None = None) -> None:
         """Start it, and return when it stands or leads."""
-        self._process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), hosts, root, str(session_timeout)], stdout=subprocess.PIPE, text=True
-        )
+        command = [sys.executable, str(PROGRAM), hosts, root, str(session_timeout)]
+        command += [] if trail is None else [str(trail)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.leads = threading.Event()
         self.since = 0.0
         self._connected = threading.Event()
@@ -87,7 +87,16 @@ class Leader:
         return time.time()
 
 
-def run(hosts: str, root: str, messages: int, span: float, *, session_timeout: float = 4.0, seed: int = 1) -> Outcome:
+def run(
+    hosts: str,
+    root: str,
+    messages: int,
+    span: float,
+    *,
+    session_timeout: float = 4.0,
+    seed: int = 1,
+    trail: Path | None = None,
+) -> Outcome:
     """Delay messages by 0 to `span` seconds, and kill the leader twice meanwhile."""
     got: dict[int, list[float]] = {}
     lock = threading.Lock()
@@ -100,11 +109,12 @@ def run(hosts: str, root: str, messages: int, span: float, *, session_timeout: f
     chance = random.Random(seed)
     due: dict[int, float] = {}
     unled: list[tuple[float, float]] = []
-    with zkms.connect(hosts, root, cleaner=False) as bus, zkms.connect(hosts, root, cleaner=False) as listener:
+    plain = {"cleaner": False, "trail": trail}
+    with zkms.connect(hosts, root, **plain) as bus, zkms.connect(hosts, root, **plain) as listener:
         try:
-            leaders.append(Leader(hosts, root, session_timeout))
+            leaders.append(Leader(hosts, root, session_timeout, trail))
             assert leaders[0].leads.wait(60)
-            leaders += [Leader(hosts, root, session_timeout) for _ in range(2)]
+            leaders += [Leader(hosts, root, session_timeout, trail) for _ in range(2)]
             listener.subscribe(TOPIC, hear, name="all", limit=max(100_000, messages))
             began = time.monotonic()
             killer = threading.Thread(target=_kill, args=(leaders, unled, span, began))

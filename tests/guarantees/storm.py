@@ -57,12 +57,23 @@ class Verdict(NamedTuple):
 class Storm:
     """One run."""
 
-    def __init__(self, server: Server, root: str, directory: Path, messages: int, seed: int, attempts: int = 3) -> None:
+    def __init__(
+        self,
+        server: Server,
+        root: str,
+        directory: Path,
+        messages: int,
+        seed: int,
+        attempts: int = 3,
+        trail: Path | None = None,
+    ) -> None:
         self._server = server
         self._root = root
         self._directory = directory
         self._messages = messages
         self._attempts = attempts
+        self._trail = trail
+        """Where all of them record what happens, if that is wanted."""
         self._chance = random.Random(seed)
         self._members: list[subprocess.Popen[bytes]] = []
         self._started = 0
@@ -72,7 +83,7 @@ class Storm:
 
     def run(self, members: int, seconds: float, restarts: int, pause: float = 5.0) -> Verdict:
         """Blow for so many seconds at least, and as long as anything is published; then let it settle, and judge."""
-        with zkms.connect(self._server.hosts, root=self._root, cleaner=False, request_timeout=120.0) as bus:
+        with self._connect() as bus:
             bus.create_group("jobs", "workers", partitions=8)
             try:
                 for _ in range(members):
@@ -94,11 +105,16 @@ class Storm:
                     member.wait()
             return self._judge(bus)
 
+    def _connect(self) -> zkms.Bus:
+        options = {"cleaner": False, "request_timeout": 120.0, "trail": self._trail}
+        return zkms.connect(self._server.hosts, root=self._root, **options)
+
     def _add(self) -> None:
         how = WAYS[self._started % len(WAYS)]
         file = self._directory / f"member-{self._started}"
         self._started += 1
         command = [sys.executable, MEMBER, self._server.hosts, self._root, file, how, str(self._attempts)]
+        command += [] if self._trail is None else [self._trail]
         self._members.append(subprocess.Popen(command))
 
     def _publish(self, name: int, seconds: float) -> None:
@@ -106,7 +122,7 @@ class Storm:
         share = self._messages // PRODUCERS
         numbers = range(0, share, BATCH)
         try:
-            with zkms.connect(self._server.hosts, root=self._root, cleaner=False, request_timeout=120.0) as bus:
+            with self._connect() as bus:
                 for start in numbers:
                     batch = list(range(start, min(start + BATCH, share)))
                     each = KEYS // PRODUCERS

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,6 +24,9 @@ from zkms import Bus, InvalidArgument
 from zkms.testing.server import Server
 
 pytestmark = pytest.mark.timeout(1800)
+QUERY = Path(__file__).parent / "programs" / "query.py"
+KILLS = int(os.environ.get("ZKMS_KILLS", "1"))
+"""How often a query is killed: each is a Spark to start. More are for a person who asks for it."""
 LONG = 500.0
 """Seconds that a Spark may take to start, on a machine that is busy with other tests."""
 SLOW = "Python worker failed to connect back"
@@ -187,6 +193,47 @@ def test_messages_are_rows_with_all_that_was_published(
     assert (json.data, json.type, json.headers) == ('{"n":[1,null]}', "json", None)
     assert (raw.data, raw.bytes, raw.type) == (None, b"\x00\xff", "bytes")
     assert (text.entry, text.place) < (json.entry, json.place) < (raw.entry, raw.place)
+
+
+def test_each_message_is_once_in_the_files_though_the_query_is_killed(
+    spark: Any, bus: Bus, options: dict[str, str], tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    """kill -9 of the driver and its JVM, with messages published before, meanwhile and afterwards."""
+    checkpoint, sink = tmp_path / "checkpoint", tmp_path / "sink"
+    sent: list[str] = []
+
+    def publish(count: int) -> None:
+        for _ in range(count):
+            sent.append(f"one {len(sent)}")
+            bus.publish("users", sent[-1])
+        many = [f"many {len(sent) + number}" for number in range(count)]
+        bus.publish_many("users", many)
+        sent.extend(many)
+
+    def batches() -> int:
+        return len(list((checkpoint / "offsets").glob("[0-9]*")))
+
+    command = [sys.executable, str(QUERY), options["hosts"], options["root"], str(checkpoint), str(sink)]
+    publish(30)
+    for _ in range(KILLS):
+        before = batches()
+        process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+        try:
+            publish(30)
+            eventually(lambda: batches() > before + 2, timeout=LONG, what="a few batches")  # noqa: B023
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        publish(10)
+
+    def last() -> Any:
+        stream = spark.readStream.format("zkms").options(**options).load().select("id", "data")
+        writer = stream.writeStream.format("json").option("checkpointLocation", str(checkpoint))
+        return writer.trigger(availableNow=True).start(str(sink))
+
+    finish(last)
+    found = [row.data for row in spark.read.json(str(sink)).collect()]
+    assert Counter(found) == Counter(sent)
 
 
 @pytest.mark.parametrize("source", ["eager", "unstable"])

@@ -1,4 +1,7 @@
-"""Stands for the cleaners' election until it is killed: leader.py HOSTS ROOT SESSION_TIMEOUT. Says when it leads."""
+"""Stands for the cleaners' election until it is killed: leader.py HOSTS ROOT SESSION_TIMEOUT [TRAIL].
+
+Says when it leads.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ import time
 import zkms
 
 
-def main(hosts: str, root: str, session_timeout: str) -> None:
+def main(hosts: str, root: str, session_timeout: str, trail: str | None = None) -> None:
     """Lead, when it is our turn."""
-    with zkms.connect(hosts, root, session_timeout=float(session_timeout)) as bus:
+    with zkms.connect(hosts, root, session_timeout=float(session_timeout), trail=trail) as bus:
         cleaner = bus._cleaner
         assert cleaner is not None
         print("connected", flush=True)

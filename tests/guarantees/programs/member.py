@@ -1,4 +1,4 @@
-"""A member of a group that writes down what it handles and acks: member.py HOSTS ROOT FILE HOW ATTEMPTS.
+"""A member of a group that writes down what it handles and acks: member.py HOSTS ROOT FILE HOW ATTEMPTS [TRAIL].
 
 HOW is how it takes messages: `handler`, which acks by returning; `manual`, a handler that acks by itself; `fetch`.
 A line is `h|a|r KEY NUMBER SECONDS`: handled; acked, written when the ack had returned; refused.
@@ -15,11 +15,11 @@ from pathlib import Path
 
 import zkms
 
-hosts, root, file, how, attempts = sys.argv[1:]
+hosts, root, file, how, attempts, *trail = sys.argv[1:]
 options = {"group": "workers", "partitions": 8, "max_attempts": int(attempts), "backoff": 0.1}
 done = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: done.set())
-patient = {"session_timeout": 4.0, "connect_timeout": 60.0, "request_timeout": 60.0}
+patient = {"session_timeout": 4.0, "connect_timeout": 60.0, "request_timeout": 60.0, "trail": next(iter(trail), None)}
 
 with Path(file).open("a", buffering=1) as out, zkms.connect(hosts, root=root, cleaner=False, **patient) as bus:
 
