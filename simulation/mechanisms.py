@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from simulation.ensemble import Ensemble
-from zkms.operations import Check, Delete, Operation, SetData
+from zkms.operations import Check, Operation, SetData
 
 Edit = Callable[[Ensemble, Sequence[Operation]], list[Operation]]
 
@@ -41,15 +41,6 @@ def _unconditional(part: str) -> Edit:
                 operation = msgspec.structs.replace(operation, version=-1)
             kept.append(operation)
         return kept
-
-    return edit
-
-
-def _undeleted(part: str) -> Edit:
-    """What is to be removed there stays."""
-
-    def edit(_ensemble: Ensemble, operations: Sequence[Operation]) -> list[Operation]:
-        return [each for each in operations if not (isinstance(each, Delete) and part in each.path)]
 
     return edit
 
@@ -84,12 +75,6 @@ MECHANISMS = {
             "fence", "durable", "an ack writes the ledger at the version that is known", _unconditional("/lanes/")
         ),
         Mechanism("members", "group", "the same, for the members of a group", _unconditional("/lanes/")),
-        Mechanism(
-            "delete",
-            "delayed",
-            "what is due is removed from where it waits, in the transaction that publishes it",
-            _undeleted("/delayed/"),
-        ),
         Mechanism(
             "guard",
             "cache",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[2]
-MECHANISMS = ["epoch", "sequence", "gap", "fence", "members", "delete", "guard"]
+MECHANISMS = ["epoch", "sequence", "gap", "fence", "members", "guard"]
 ENOUGH = "2000"
 """Seeds that any of these is missed within; which one it is changes with the code, for so do the schedules."""
 
