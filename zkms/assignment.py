@@ -35,7 +35,7 @@ def assign(partitions: int, members: Mapping[str, Load], current: Mapping[int, s
     able = sorted(name for name, load in members.items() if not load.stuck)
     if not able:
         return {}
-    plan = {number: name for number, name in current.items() if number < partitions and name in able}
+    plan = {number: name for number in range(partitions) if (name := current.get(number)) in able}
     count = dict.fromkeys(able, 0)
     for name in plan.values():
         count[name] += 1

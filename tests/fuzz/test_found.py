@@ -12,6 +12,7 @@ from fuzz.frames import wrapped
 from fuzz.wire import MULTI, TEXT
 from zkms import CannotDecode, StoreError
 from zkms import frame as frames
+from zkms.assignment import Load, assign
 from zkms.cli.output import data_json, data_text, safe
 from zkms.delayed import parse_delayed
 from zkms.held import mask_of
@@ -158,3 +159,8 @@ def test_a_job_that_names_another_place_is_not_followed() -> None:
     """Its parts are znodes below it."""
     with pytest.raises(StoreError, match="overwritten"):
         read_job(msgspec.json.encode(Job(run="r", chunks=[Chunk("../x", 0, "t", 1)])), "/zkms/staged/j")
+
+
+def test_a_plan_with_partitions_that_there_are_not_gives_each_one_that_there_is_a_member() -> None:
+    """A negative number was kept as if it were one of them, and counted as its member's load."""
+    assert assign(2, {"a": Load(), "b": Load()}, {-1: "a", 0: "a", 7: "b"}) == {0: "a", 1: "b"}

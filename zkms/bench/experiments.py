@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -79,19 +78,22 @@ def throughput(
 def at_full_speed(crew: Crew, order: Publish, seconds: float, meter: Callable[[], M]) -> tuple[Publish, Outcome, M, M]:
     """Publish more and more until that takes about so many seconds; all but the last time was warm-up.
 
-    Returns the last order, what came of it, and the meter before and after.
+    What is measured comes after a warm-up of about the same size: with few, large frames the first of them still have
+    room made for them, and would be most of a short measurement. Returns the last order, what came of it, and the
+    meter before and after.
     """
     most = max(len(crew.publishers), min(MOST, MOST_BYTES // order.size))
     messages = min(most, max(len(crew.publishers), min(order.messages, MOST_BYTES // order.size // 50)))
-    for run in itertools.count(1):
+    warmed = 0
+    while True:
         order = msgspec.structs.replace(order, messages=messages)
         before = meter()
         outcome = crew.publish(order)
         after = meter()
-        if run > 1 and (outcome.seconds >= seconds / 2 or messages >= most):
+        if warmed >= messages / 2 and (outcome.seconds >= seconds / 2 or messages >= most):
             break
         wanted = max(messages, int(messages / outcome.seconds * seconds))
-        messages = min(most, messages * 10, wanted)
+        warmed, messages = messages, min(most, messages * 10, wanted)
     return order, outcome, before, after
 
 
