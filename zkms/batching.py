@@ -3,8 +3,9 @@
 A publish on an idle bus goes out at once. While two such transactions are under way, what comes to the same topic is
 gathered; the thread that began the batch sends it as soon as one of them has been answered, and the others wait for the
 same answer. Those who shared a transaction are answered together and come back together: the next batch waits for as
-many, but never longer than a quarter of what that transaction took. So the busier the bus, the more messages a
-transaction carries. What publish_many() and bus.publisher() have under way does not count: nobody waits for it here.
+many, but never longer than a quarter of what that transaction took; who comes later than that finds an idle bus. So the
+busier the bus, the more messages a transaction carries. What publish_many() and bus.publisher() have under way does not
+count: nobody waits for it here.
 """
 
 from __future__ import annotations
@@ -60,8 +61,9 @@ class Batching:
         """Transactions of ours that are not answered yet."""
         self._crowd = 1
         """How many shared the transaction that was answered last."""
-        self._took = 0.0
-        """Seconds that it took."""
+        self._patience = 0.0
+        """Seconds that are worth waiting for as many to come back."""
+        self._answered_at = 0.0
 
     def send(
         self, topic: str, packed: Packed, *, most: int, without: str | None, drop: bool, deadline: float
@@ -71,6 +73,8 @@ class Batching:
             return self._publisher.send(topic, [packed], without=without, drop=drop, deadline=deadline), 0
         key = topic, without, drop, packed.codec, packed.priority
         with self._lock:
+            if not self._under_way and not self._open and time.monotonic() - self._answered_at > self._patience:
+                self._crowd = 1  # nobody has come back
             batch = self._open.get(key)
             if batch is not None and (place := batch.take(packed, most, deadline)) is not None:
                 if len(batch.packed) >= self._crowd:
@@ -99,18 +103,18 @@ class Batching:
 
     def _gather(self, batch: Batch, most: int, deadline: float) -> None:
         """Wait for those who shared the last transaction, as long as that is worth it; then until it may be sent."""
-        patience = min(self._took / 4, LONGEST_WAIT)
         with self._lock:
             try:
-                if patience > 0:
-                    self._lock.wait_for(lambda: len(batch.packed) >= min(self._crowd, most), patience)
+                if self._patience > 0:
+                    self._lock.wait_for(lambda: len(batch.packed) >= min(self._crowd, most), self._patience)
                 self._lock.wait_for(lambda: self._under_way < UNDER_WAY, max(0.0, deadline - time.monotonic()))
             finally:
                 self._under_way += 1
 
     def _answered(self, answer: Future[Receipt], batch: Batch, began: float) -> None:
         with self._lock:
-            self._crowd, self._took = len(batch.packed), time.monotonic() - began
+            self._answered_at = time.monotonic()
+            self._crowd, self._patience = len(batch.packed), min((self._answered_at - began) / 4, LONGEST_WAIT)
         self._no_more_under_way()
         _pass_on(answer, batch.future)
 

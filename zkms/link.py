@@ -81,6 +81,23 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
                 log.debug("connection was closed already: %s", error)
 
 
+def credentials(config: Config) -> dict[str, Any]:
+    """What a kazoo client has to be told of who we are, and of whom to trust."""
+    tls = config.tls
+    return {
+        "default_acl": list(config.effective_acl),
+        "auth_data": set(config.auth),
+        "sasl_options": config.sasl.options() if config.sasl else None,
+        "use_ssl": tls is not None,
+        "ca": tls.ca if tls else None,
+        "certfile": tls.cert if tls else None,
+        "keyfile": tls.key if tls else None,
+        "keyfile_password": tls.key_password if tls else None,
+        "verify_certs": tls.verify if tls else True,
+        "check_hostname": tls.check_hostname if tls else False,
+    }
+
+
 def new_client(
     config: Config,
     client_id: tuple[int, bytes] | None,
@@ -94,25 +111,16 @@ def new_client(
     `seen` tells the newest transaction, which a server must know to be accepted. `granted` is called on kazoo's thread
     when it is connected and its credentials are accepted, with 2/3 of the session time that the server grants.
     """
-    handler, tls = Handler(config.connect_timeout, flow), config.tls
+    handler = Handler(config.connect_timeout, flow)
     client = KazooClient(
         hosts=config.hosts,
         timeout=config.session_timeout,
         client_id=client_id,
         handler=handler,
-        default_acl=list(config.effective_acl),
-        auth_data=set(config.auth),
-        sasl_options=config.sasl.options() if config.sasl else None,
         # Jittered and capped: after an outage everybody comes back soon, and not all at once.
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_jitter=0.4, max_delay=2.0),
         logger=_kazoo_log,
-        use_ssl=tls is not None,
-        ca=tls.ca if tls else None,
-        certfile=tls.cert if tls else None,
-        keyfile=tls.key if tls else None,
-        keyfile_password=tls.key_password if tls else None,
-        verify_certs=tls.verify if tls else True,
-        check_hostname=tls.check_hostname if tls else False,
+        **credentials(config),
     )
     connect = client._connection._connect
 

@@ -21,7 +21,7 @@ def throughput(
         algorithm=algorithm, subscribers=subscribers, threads=threads, size=100, messages=1, seconds=1.0,
         messages_per_s=rate, published_per_s=rate, deliveries_per_s=rate * subscribers, frame=1,
         requests_per_delivery=requests, publisher_cpu_us=1.0, subscriber_cpu_us=1.0, server_cpu_us=None,
-        subscriber_memory_mb=1.0, publisher_memory_mb=1.0, server_memory_mb=None,
+        subscriber_memory_mb=1.0, subscriber_bytes=0.0, publisher_memory_mb=1.0, server_memory_mb=None,
     )  # fmt: skip
 
 

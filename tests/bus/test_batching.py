@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from zkms import InvalidMessage, NoSubscribers
+from zkms.batching import LONGEST_WAIT, Batch, Batching
 from zkms.testing import Proxy
 from zkms.tree import parse_entry
 
@@ -45,6 +46,23 @@ def test_one_publish_on_an_idle_bus_travels_alone(bus, connect, raw, tree) -> No
     for number in range(5):
         bus.publish("users", number)
     assert [parse_entry(name).messages for name in raw.get_children(tree.queue(sub.id, "users"))] == [1] * 5
+
+
+def test_one_publish_after_a_burst_waits_for_nobody(bus, connect, monkeypatch) -> None:
+    """Those who shared the last transaction have not come back within a moment: they are not waited for."""
+    sub = connect().subscribe("users")
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda number: bus.publish("users", number), range(200)))
+    got = 0
+    while got < 200:
+        got += len(sub.fetch(200, timeout=5))
+    assert sub.get(timeout=LONGEST_WAIT) is None
+    gathered: list[Batch] = []
+    monkeypatch.setattr(Batching, "_gather", lambda _self, batch, *_: gathered.append(batch))
+    bus._batching._crowd = 16  # as after the burst, whatever its last transaction carried
+    bus.publish("users", "alone")
+    assert gathered == []
+    assert sub.get(timeout=5).data == "alone"
 
 
 def test_a_bad_message_fails_alone(bus, connect) -> None:

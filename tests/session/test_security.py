@@ -17,6 +17,7 @@ from kazoo.client import KazooClient
 from kazoo.security import make_acl
 
 import zkms
+from zkms.bench.original import client
 from zkms.config import Config
 from zkms.errors import ConnectionLost, InvalidArgument, StoreError, Unauthorised
 from zkms.operations import Create
@@ -259,6 +260,20 @@ def test_sasl_identifies_and_protects(secured: Secured, root: str) -> None:
         bob = zkms.Sasl(username="bob", password="bobs-s3cret")
         with pytest.raises(Unauthorised, match="not allowed by the znode's ACL"):
             zkms.connect(secured.hosts, root=root, auth=bob)
+
+
+def test_the_benchmark_s_bare_clients_show_the_same_credentials(
+    secured: Secured, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SASL from the environment, and znodes that are theirs alone."""
+    monkeypatch.setenv("ZKMS_AUTH", "sasl:alice:alices-s3cret")
+    made = client(secured.hosts)
+    try:
+        made.create(root)
+        assert {acl.id.id for acl in made.get_acls(root)[0]} == {"alice"}
+    finally:
+        made.stop()
+        made.close()
 
 
 @pytest.mark.parametrize("username", ["alice", "nobody"])

@@ -70,6 +70,7 @@ def throughput(
         subscriber_cpu_us=outcome.subscriber_cpu / deliveries * 1e6,
         server_cpu_us=_server_cpu(before, after, deliveries),
         subscriber_memory_mb=outcome.subscriber_memory / MB,
+        subscriber_bytes=max(0, outcome.growth) / messages,
         publisher_memory_mb=outcome.publisher_memory / MB,
         server_memory_mb=None if after.memory is None else after.memory / MB,
     )

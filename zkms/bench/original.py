@@ -16,21 +16,15 @@ from kazoo.client import KazooClient
 from zkms.bench.orders import Place
 from zkms.bench.tally import Tally
 from zkms.cli.connection import read_auth, read_tls
+from zkms.config import configure
 from zkms.errors import Timeout
+from zkms.link import credentials
 
 
 def client(address: str, session_timeout: float = 30.0) -> Any:
     """A started kazoo client, with the command line's credentials."""
-    tls = read_tls()
-    made = KazooClient(
-        address,
-        timeout=session_timeout,
-        auth_data=set(read_auth() or ()),
-        use_ssl=tls is not None,
-        ca=tls.ca if tls else None,
-        certfile=tls.cert if tls else None,
-        keyfile=tls.key if tls else None,
-    )
+    config = configure(hosts=address, auth=read_auth(), tls=read_tls(), acl=None, client_id=None, trail=None)
+    made = KazooClient(address, timeout=session_timeout, **credentials(config))
     made.start(timeout=30)
     return made
 

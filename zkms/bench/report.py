@@ -73,16 +73,16 @@ def _throughput(document: Document) -> None:
         ],
         empty="",
     )  # fmt: skip
-    _title("What a delivery costs, and the memory of the biggest process")
+    _title("What a delivery costs; the memory of the biggest process, and what a message adds to the subscriber's")
     print_table(
         ("ALGORITHM", "SUBSCRIBERS", "PUBLISHERS", "TOPICS", "BYTES", "REQUESTS", "PUB CPU US",
-         "SUB CPU US", "ZK CPU US", "PUB MB", "SUB MB", "ZK MB"),
+         "SUB CPU US", "ZK CPU US", "PUB MB", "SUB MB", "SUB B/MESSAGE", "ZK MB"),
         [
             (
                 row.algorithm, row.subscribers, _publishers(row), row.topics, row.size,
                 _cost(row.requests_per_delivery), _cost(row.publisher_cpu_us), _cost(row.subscriber_cpu_us),
                 _cost(row.server_cpu_us), round(row.publisher_memory_mb), round(row.subscriber_memory_mb),
-                _cost(row.server_memory_mb and round(row.server_memory_mb)),
+                _cost(row.subscriber_bytes), _cost(row.server_memory_mb and round(row.server_memory_mb)),
             )
             for row in document.throughput
         ],

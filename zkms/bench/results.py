@@ -37,6 +37,8 @@ class Throughput(msgspec.Struct, kw_only=True):
     server_cpu_us: float | None
     subscriber_memory_mb: float
     """Of the biggest process, at the most."""
+    subscriber_bytes: float
+    """Per message, by which that process grew at the most."""
     publisher_memory_mb: float
     server_memory_mb: float | None
 
