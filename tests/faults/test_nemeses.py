@@ -1,4 +1,4 @@
-"""A few cells of `make faults`: a leader that is killed, and one that is cut off from its followers."""
+"""A few cells of `make faults`: leaders killed or cut off, embedded and in containers, with Spark as a second judge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from faults.campaign import NEMESES, Campaign
 from faults.cell import Cell
-from faults.ensemble import Ensemble, ensemble
+from faults.ensemble import Ensemble, Where, ensemble
 from faults.orders import Workload
 
 SHORT = 3.0
@@ -24,9 +24,18 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
         yield running
 
 
-def run(nemesis: str, workload: Workload, seconds: float, servers: Ensemble, tmp_path: Path) -> Cell:
+def run(
+    nemesis: str,
+    workload: Workload,
+    seconds: float,
+    servers: Ensemble,
+    tmp_path: Path,
+    where: Where = "embedded",
+    *,
+    trail: bool = False,
+) -> Cell:
     """One cell."""
-    campaign = Campaign("embedded", seconds, 1, False, tmp_path / "kept", print)
+    campaign = Campaign(where, seconds, 1, trail, tmp_path / "kept", print)
     return campaign.cell(NEMESES[nemesis](), workload, servers, tmp_path)
 
 
@@ -45,3 +54,23 @@ def test_a_leader_on_the_wrong_side_of_a_partition_breaks_no_guarantee(servers: 
     assert found.holds, found.problems
     assert found.published > 0
     assert found.zookeeper > 1.0, "nobody could write until the others had chosen a new leader"
+
+
+@pytest.mark.parametrize("workload", ["live", "durable"])
+def test_spark_s_audit_of_the_trails_agrees(workload: Workload, servers: Ensemble, tmp_path: Path) -> None:
+    """A consumer and a publisher are killed: two judges that share no code find nothing broken."""
+    found = run("client-killed", workload, SHORT, servers, tmp_path, trail=True)
+    assert found.holds, found.problems
+    assert found.published > 0
+    assert found.audit in ("kept", "undecided")  # the last lines of those who were killed may be missing
+
+
+@pytest.mark.containers
+@pytest.mark.usefixtures("docker_needed")
+def test_a_leader_s_container_that_is_killed_breaks_no_guarantee(tmp_path: Path) -> None:
+    """The same with servers in containers, on a network of their own."""
+    with ensemble("containers", "plain", tmp_path) as servers:
+        found = run("leader-killed", "group", SHORT, servers, tmp_path, "containers")
+    assert found.holds, found.problems
+    assert found.published > 0
+    assert found.delivered >= found.published
