@@ -40,7 +40,7 @@ def cleaner(site: Site, znodes: int) -> Purge:
             if time.monotonic() > deadline:
                 raise BenchFailed(f"a killed subscriber's session has not ended after {PATIENCE:g} s")
             time.sleep(0.05)
-        _fill(place.address, f"{bus.tree.queue(name, place.topic)}/{entry_prefix(1, len(PAYLOAD))}", znodes)
+        fill(place.address, f"{bus.tree.queue(name, place.topic)}/{entry_prefix(1, len(PAYLOAD))}", znodes)
         lead = Election(bus.session, bus.tree, "bench").lead()
         if lead is None:
             raise BenchFailed("the benchmark's cleaner does not lead in its own root")
@@ -61,7 +61,7 @@ def recursive_delete(site: Site, znodes: int) -> Purge:
     kazoo = client(place.address)
     try:
         kazoo.ensure_path(f"{place.root}/queue")
-        _fill(place.address, f"{place.root}/queue/m-", znodes)
+        fill(place.address, f"{place.root}/queue/m-", znodes)
         began = time.monotonic()
         kazoo.delete(f"{place.root}/queue", recursive=True)
         seconds = time.monotonic() - began
@@ -71,7 +71,7 @@ def recursive_delete(site: Site, znodes: int) -> Purge:
     return Purge(algorithm="kazoo", znodes=znodes, seconds=seconds, znodes_per_s=znodes / seconds)
 
 
-def _fill(address: str, prefix: str, znodes: int) -> None:
+def fill(address: str, prefix: str, znodes: int) -> None:
     """Create sequential znodes in transactions, several in flight."""
     kazoo = client(address)
     under_way: deque[object] = deque()
