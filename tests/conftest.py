@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 
@@ -11,6 +12,9 @@ from hypothesis import settings
 settings.register_profile("zkms", deadline=None)  # a busy machine is no counterexample
 settings.load_profile("zkms")
 pytest_plugins = ["pytester"]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for what runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # commands under test are interrupted, and inherit this
 
 
 @pytest.fixture
