@@ -502,7 +502,8 @@ class ProducerState(msgspec.Struct, frozen=True, tag_field="zkms", tag="producer
     """
 
     owner: str
-    seq: int
+    seq: Annotated[int, msgspec.Meta(ge=0, le=2**61)]
+    """The bound leaves room below that of a frame's: what follows this number can be read."""
     claim: str = ""
 
 
