@@ -15,7 +15,6 @@ import logging
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -30,6 +29,7 @@ from zkms.errors import (
     StoreError,
     SubscriptionInUse,
     TransactionFailed,
+    Unauthorised,
     ZkmsError,
 )
 from zkms.held import mask_of
@@ -90,6 +90,15 @@ class _Listing(NamedTuple):
     def between(self, first: int, last: int) -> list[Entry]:
         """Entries with these numbers, without the last."""
         return self.entries[bisect_left(self.numbers, first) : bisect_left(self.numbers, last)]
+
+    def absent(self, first: int, last: int) -> int:
+        """How many of these numbers no entry has, without the last."""
+        return max(0, last - first) - len(self.between(first, last))
+
+    def removed(self, first: int, last: int, state: QueueState) -> int:
+        """The same without those whose time was over."""
+        over = sum(self.absent(max(first, start), min(last, end + 1)) for start, end in state.expired)
+        return max(0, self.absent(first, last) - over)
 
 
 class _Done:
@@ -280,7 +289,7 @@ class Cursor:
             return []
         start = self._resume(start, here)
         entries = here.between(start.entry, end.entry + bool(end.message))
-        self._check_numbers(here, entries, start.entry, end.entry + bool(end.message))
+        self._check_numbers(here, start.entry, end.entry + bool(end.message))
         found = []
         for entry in entries:
             path = f"{self._queue}/{entry.name}"
@@ -294,21 +303,23 @@ class Cursor:
                 found.append(Piece(path, first, last, 0 if part is None else mask_of(part, entry.messages)))
         return found
 
-    def _check_numbers(self, here: _Listing, entries: Sequence[Entry], first: int, last: int) -> None:
+    def _check_numbers(self, here: _Listing, first: int, last: int) -> None:
         """`Missing` if there are numbers that no entry has, for another reason than their time being over."""
-        count = last - first - len(entries)
-        if count <= 0:
+        absent = here.absent(first, last)
+        if not absent:
             return
         state = self._state()
-        there = {entry.sequence for entry in entries}
-        newest = next(number for number in range(last - 1, first - 1, -1) if number not in there)
-        if newest <= state.dropped and state.reason.startswith("expired"):
-            log.warning("%r of %r: %d entries are left out, %s", self.name, self.topic, count, state.reason)
+        removed = here.removed(first, last, state)
+        if removed < absent:
+            log.warning("%r of %r: %d entries are left out, expired", self.name, self.topic, absent - removed)
+        if not removed:
             return
-        reason = state.reason if newest <= state.dropped else "by another reader of this name, or by hand"
+        reason = "by another reader of this name, or by hand"
+        if not state.reason.startswith("expired") and not here.removed(max(first, state.dropped + 1), last, state):
+            reason = state.reason
         if here.strangers:
             reason += f"; or their numbers were taken by {here.strangers} znodes that are not ours"
-        self._missed(f"{count} entries from number {first} to {last - 1} were removed and not read here: {reason}")
+        self._missed(f"{removed} entries from number {first} to {last - 1} were removed and not read here: {reason}")
 
     def _missed(self, what: str) -> None:
         if self._strict:
@@ -379,7 +390,7 @@ class Cursor:
     def _gap(self, path: str) -> GapRecord:
         try:
             return decode(self._session.get(path)[0], GapRecord)
-        except (NodeMissing, msgspec.MsgspecError):
+        except (NodeMissing, Unauthorised, msgspec.MsgspecError):
             return GapRecord("it cannot be told what")
 
     def _state(self) -> QueueState:

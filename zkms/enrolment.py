@@ -129,8 +129,9 @@ class Enrolment:
         state = encode(QueueState(self._client_id))
         try:
             data, stat = self._session.get(queue)
-            if not decode(data, QueueState).gone:
-                return SetData(queue, state, stat.version)  # its registration was removed by hand: what waits is kept
+            found = decode(data, QueueState)
+            if not found.gone:  # its registration was removed by hand: what waits is kept, and what is known of it
+                return SetData(queue, encode(msgspec.structs.replace(found, client=self._client_id)), stat.version)
             self._delete_queue(queue, stat.version)
         except NodeMissing:
             pass  # as it should be

@@ -35,6 +35,8 @@ READABLE = frozenset({VERSION})
 """What is read: the versions before `VERSION` too, as long as anything of theirs may wait somewhere."""
 _HEADER = struct.Struct("!4sBxxxII")
 HEADER_SIZE = _HEADER.size
+UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+"""What encoding raises of data that cannot be written so: JSON has no map whose keys are lists, and MessagePack has."""
 
 
 class Packed(msgspec.Struct, frozen=True):
@@ -55,7 +57,7 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 LAST_SECOND = 253_402_300_800.0
-"""The first one of the year 10000: whatever is to expire later, or is no number, was not written by zkms."""
+"""The first one of the year 10000: a later moment, or one that is no number, was not written by zkms."""
 
 
 class Extra(msgspec.Struct, frozen=True, array_like=True):
@@ -71,12 +73,12 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     """1..n messages of one producer, numbered from `seq`; `published_at` is seconds since the epoch."""
 
     producer: str
-    seq: int
-    published_at: float
+    seq: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+    published_at: Annotated[float, msgspec.Meta(ge=0.0, lt=LAST_SECOND)]
     data: list[Any]
     codec: str | None = None
     extras: list[Extra | None] | None = None
-    numbers: list[int] | None = None
+    numbers: list[Annotated[int, msgspec.Meta(ge=0, lt=2**32)]] | None = None
     topic: str | None = None
     again: bool = False
 
@@ -100,7 +102,7 @@ def pack(
         if key is None and headers is None and id is None and not expires:
             return Packed(raw, len(raw), codec, priority=priority)
         extra = _encode((key, headers, id, expires) if expires else (key, headers, id))
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+    except UNWRITABLE as error:
         raise InvalidMessage(
             f"cannot encode {type(data).__name__}: {error}; give bytes, str, what JSON can hold, or a codec="
         ) from error

@@ -157,8 +157,9 @@ class Limits:
         reason = f"dropped: more than {what} were waiting"
         try:
             data, stat = self._session.get(queue)
-            state = msgspec.structs.replace(decode(data, QueueState), dropped=dropped[-1].sequence, reason=reason)
-            mark = SetData(queue, encode(state), stat.version)
+            state = decode(data, QueueState)
+            marked = msgspec.structs.replace(state, dropped=max(state.dropped, dropped[-1].sequence), reason=reason)
+            mark = SetData(queue, encode(marked), stat.version)
             self._session.multi([mark, *(Delete(f"{queue}/{entry.name}") for entry in dropped)])
             log.warning("%s: %d entries dropped, more than %s were waiting", queue, len(dropped), what)
         except (TransactionFailed, NodeMissing, msgspec.MsgspecError) as error:

@@ -37,6 +37,7 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Annotated, Literal, NamedTuple, TypeVar
 
@@ -51,6 +52,8 @@ FULL_MARK = "!"
 ID_LOG = "w."
 LANE_MARK = "#"
 MAX_PRIORITY = 9
+MAX_RUNS = 32
+"""Runs of expired entries that a queue remembers."""
 _ENTRY = re.compile(r"([fg])\.(\d{1,9})\.(\d{1,9})\.(\d{10})", re.ASCII)
 _CARRIER = re.compile(r"m\.(\d{1,9})\.(\d{1,9})\.([A-Za-z0-9_-]{1,1000})\.(\d{10})", re.ASCII)
 _TERMS = re.compile(r"(?:p([1-9])\.)?(?:x(\d{1,12})\.)?", re.ASCII)
@@ -364,6 +367,27 @@ class QueueState(msgspec.Struct, frozen=True, tag_field="zkms", tag="queue", omi
     gone: str = ""
     dropped: int = -1
     reason: str = ""
+    expired: tuple[tuple[int, int], ...] = ()
+    """Runs of entries, each by its first and last number, that were removed when their time was over."""
+
+    def expire(self, numbers: Sequence[int], reason: str) -> QueueState:
+        """The state after these entries, at least one, have been removed because their time was over."""
+        runs = _runs([*self.expired, *((number, number) for number in numbers)])
+        return msgspec.structs.replace(self, dropped=max(self.dropped, *numbers), reason=reason, expired=runs)
+
+
+def _runs(known: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Neighbours joined; of more than `MAX_RUNS` also those that lie closest: then what is between them counts too."""
+    runs: list[tuple[int, int]] = []
+    for first, last in sorted(known):
+        if runs and first <= runs[-1][1] + 1:
+            runs[-1] = runs[-1][0], max(runs[-1][1], last)
+        else:
+            runs.append((first, last))
+    closest = sorted(range(1, len(runs)), key=lambda place: runs[place][0] - runs[place - 1][1])
+    for place in sorted(closest[: max(0, len(runs) - MAX_RUNS)], reverse=True):
+        runs[place - 1 : place + 1] = [(runs[place - 1][0], runs[place][1])]
+    return tuple(runs)
 
 
 class Try(msgspec.Struct, frozen=True, array_like=True):
@@ -478,7 +502,8 @@ class ProducerState(msgspec.Struct, frozen=True, tag_field="zkms", tag="producer
     """
 
     owner: str
-    seq: int
+    seq: Annotated[int, msgspec.Meta(ge=0, le=2**61)]
+    """The bound leaves room below that of a frame's: what follows this number can be read."""
     claim: str = ""
 
 

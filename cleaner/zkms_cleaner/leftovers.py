@@ -121,8 +121,8 @@ class Leftovers:
                 state = decode(data, QueueState)
             except msgspec.MsgspecError:
                 continue
-            marked = msgspec.structs.replace(state, dropped=max(state.dropped, over[-1].sequence), reason=reason)
             finding = Finding("expired", queue, reason, len(over), version=stat.version)
+            marked = state.expire([entry.sequence for entry in over], reason)
             mark = SetData(queue, encode(marked), stat.version)
             yield finding, [mark, *(Delete(f"{queue}/{entry.name}") for entry in over)]
 

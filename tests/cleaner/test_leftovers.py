@@ -40,6 +40,35 @@ def test_expired_messages_of_those_who_are_away_are_removed(observer: Bus, conne
     assert message.data == "new"
 
 
+def test_what_has_expired_is_no_ack_though_older_messages_were_dropped_since(
+    observer: Bus, connect: Connect, lead: Lead
+) -> None:
+    """The queue had to make room, and drops its oldest: the receipt of a younger one is told nothing new by that."""
+    connect().subscribe("users", name="latest", limit=2, overflow="drop-oldest").close()
+    observer.publish("users", "oldest")
+    receipt = observer.publish("users", "over", ttl=60)
+    assert sweep(observer, lead, later=120) == ["expired"]
+    for data in ("fills it", "has no room"):
+        observer.publish("users", data)
+    assert [m.data for m in observer.subscribe("users", name="latest").fetch(5, timeout=10)] == [
+        "fills it",
+        "has no room",
+    ]
+    assert "latest" in receipt.wait(1).gone
+
+
+def test_what_has_expired_is_no_ack_though_its_subscription_was_made_anew(
+    observer: Bus, connect: Connect, lead: Lead
+) -> None:
+    """Somebody removed the registration by hand: its queue is taken over, with all that is known of it."""
+    connect().subscribe("users", name="audit").close()
+    receipt = observer.publish("users", "over", ttl=60)
+    assert sweep(observer, lead, later=120) == ["expired"]
+    observer.session.multi([Delete(observer.tree.registration("users", "audit"))])
+    connect().subscribe("users", name="audit")
+    assert "expired" in receipt.wait(1).gone["audit"]
+
+
 def test_messages_older_than_their_subscription_keeps_them_are_removed(
     observer: Bus, connect: Connect, lead: Lead
 ) -> None:

@@ -63,7 +63,7 @@ FETCHED = Fetched(parse_entry("f.4.10.0000000007"), "/zkms/messages/l/t/f.4.10.0
 FRAME = Frame("p", 1, 0.0, [1, 2, 3, 4])
 EXAMPLES: tuple[Record, ...] = (
     Registration("c", 10, "group", partitions=4, where={"kind": ["new"]}, max_age=5.0),
-    QueueState("c", "purged", 7, "dropped"),
+    QueueState("c", "purged", 7, "dropped", ((1, 2), (5, 7))),
     Ledger("c", "ab12", 3, {7: Part(2, "5", {3: Try(2, 1.5, "why")})}),
     Plan({0: "c", 1: "d"}),
     MemberState("host", 7, 1, 2, 3, True, 0.25, {0: 2}),

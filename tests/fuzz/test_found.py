@@ -22,7 +22,7 @@ from zkms.requests import Children, GetAcl, Multi
 from zkms.staging import Chunk, Job, read_job
 from zkms.trail.export import Exporter
 from zkms.trail.reader import Bad, TrailFile
-from zkms.tree import Moved, Part, Tree, encode, parse_entry
+from zkms.tree import Moved, Part, ProducerState, Tree, decode, encode, parse_entry
 
 TREE = Tree("/zkms")
 ENDLESS = struct.pack(">i", -4)
@@ -65,6 +65,27 @@ def test_a_frame_that_expires_at_no_time_is_none(expires: float) -> None:
     body = msgspec.msgpack.encode(["p", 1, 0.0, [1], None, [[None, None, None, expires]]])
     with pytest.raises(CannotDecode, match="malformed"):
         frames.decode(wrapped(body))
+
+
+@pytest.mark.parametrize("at", [float("nan"), float("inf"), float("-inf"), 1e300, -1.0, frames.LAST_SECOND])
+def test_a_frame_of_no_moment_is_none(at: float) -> None:
+    """A stream that had to say when it was published failed, and did so again whenever it was started."""
+    with pytest.raises(CannotDecode, match="malformed"):
+        frames.decode(wrapped(msgspec.msgpack.encode(["p", 1, at, [1]])))
+
+
+@pytest.mark.parametrize(("seq", "number"), [(2**63, 0), (-1, 0), (1, -1), (2**62, 2**63)])
+def test_a_frame_of_no_number_is_none(seq: int, number: int) -> None:
+    """A column of 64 bits had no room for the number of its message."""
+    with pytest.raises(CannotDecode, match="malformed"):
+        frames.decode(wrapped(msgspec.msgpack.encode(["p", seq, 1.0, [1], None, None, [number]])))
+
+
+@pytest.mark.parametrize("seq", [2**62, -1])
+def test_a_producer_whose_next_number_no_frame_can_have_is_none(seq: int) -> None:
+    """All that was published from then on could not be read."""
+    with pytest.raises(msgspec.ValidationError):
+        decode(encode(ProducerState("c", seq)), ProducerState)
 
 
 @pytest.mark.parametrize("topic", [".", ".."])

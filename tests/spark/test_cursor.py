@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
-from zkms_spark.source.messages import rows
+from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
+from zkms_cleaner import Election, Sweeper
+from zkms_spark.source.messages import Row, rows
 
 import zkms
 from zkms import Bus, Closed, SubscriptionInUse
+from zkms import frame as frames
 from zkms.cursor import Cursor, Missing, Place
 from zkms.operations import Create, Delete
 from zkms.testing import expire
 from zkms.testing.server import Server
+from zkms.tree import entry_prefix
 
 Connect = Callable[..., Bus]
 
@@ -56,6 +63,34 @@ def read(bus: Bus, cursor: Cursor, start: Place, end: Place, *, strict: bool = T
     """The data between two places, as Spark's tasks get them."""
     found = rows(bus.session, bus.tree, "users", cursor.pieces(start, end), end.at, strict=strict)
     return [row[0] if row[0] is not None else row[1] for row in found]
+
+
+def all_rows(bus: Bus, cursor: Cursor, start: Place, end: Place, *, strict: bool = True) -> list[Row]:
+    """The same with all columns."""
+    return list(rows(bus.session, bus.tree, "users", cursor.pieces(start, end), end.at, strict=strict))
+
+
+def seen(cursor: Cursor, *numbers: int) -> Place:
+    """Wait until the cursor sees that these entries are there, and no others; the place behind them."""
+    deadline = time.monotonic() + 30.0
+    while cursor._look().numbers != [*numbers]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return cursor.end()
+
+
+def sweep(bus: Bus, later: float) -> None:
+    """Remove what has expired so many seconds from now."""
+    lead = Election(bus.session, bus.tree, bus.client_id).lead()
+    assert lead is not None
+    Sweeper(bus.session, bus.tree, grace=0.0, wall_clock=lambda: time.time() + later).sweep(lead)
+    bus.session.multi([Delete(lead.path)])  # for the next time
+
+
+def put(bus: Bus, raw: bytes) -> None:
+    """As another program puts a frame of one message into the queue."""
+    name = entry_prefix(1, len(raw))
+    bus.session.multi([Create(f"{bus.tree.queue('etl', 'users')}/{name}", raw, sequence=True)])
 
 
 def texts(first: int, last: int) -> list[str]:
@@ -221,3 +256,136 @@ def test_what_cannot_be_decoded_is_a_row_with_the_reason_and_its_bytes(bus: Bus,
     [[damaged], [whole]] = found
     assert (damaged[1], damaged[-1], damaged[3]) == (b"garbage", "not written by zkms", "users")
     assert (whole[0], whole[-1]) == ("1", None)
+
+
+def test_what_json_cannot_hold_is_a_row_of_its_own_with_the_reason(bus: Bus, cursor: Cursor) -> None:
+    """Each of these may be published, and is in the middle of a frame: its neighbours are what they were."""
+    begin = cursor.begin()
+    odd: list[Any] = [{None: 1}, {(1, 2): 3}, [msgspec.msgpack.Ext(5, b"x")]]
+    bus.publish_many("users", ["before", *odd, "after"])
+    end = seen(cursor, 0)
+    before, *found, after = all_rows(bus, cursor, begin, end)
+    assert (before[0], after[0]) == ("before", "after")
+    assert [row[:3] for row in found] == [(None, msgspec.msgpack.encode(each), "msgpack") for each in odd]
+    assert all(row[-1].startswith("JSON cannot hold it: ") for row in found)
+    assert [row[9] for row in found] == [before[9] + 1, before[9] + 2, before[9] + 3], "their numbers"
+
+
+def test_data_of_any_depth_stop_nothing(bus: Bus, cursor: Cursor) -> None:
+    """Where Python's stack ends: what could still be decoded is JSON or MessagePack, and the rest is its bytes."""
+    begin = cursor.begin()
+    depths = range(900, 1000)
+    for depth in depths:
+        packed = b"\x91" * depth + b"\xc0"
+        put(bus, frames.encode("p", 1, 1.0, [frames.Packed(packed, len(packed))]))
+    end = seen(cursor, *range(len(depths)))
+    kinds = [row[2] for row in all_rows(bus, cursor, begin, end)]
+    assert len(kinds) == len(depths)
+    assert {*kinds} >= {"json", "bytes"}
+
+
+@pytest.mark.parametrize("at", [1e300, float("nan"), -1e12, frames.LAST_SECOND])
+def test_a_moment_that_no_calendar_has_stops_nothing(bus: Bus, cursor: Cursor, at: float) -> None:
+    """It is a damaged entry, as for any reader."""
+    begin = cursor.begin()
+    put(bus, frames.encode("p", 1, at, [frames.pack("x")]))
+    bus.publish("users", "behind it")
+    end = seen(cursor, 0, 1)
+    damaged, behind = all_rows(bus, cursor, begin, end)
+    assert (damaged[0], damaged[2]) == (None, "bytes")
+    assert damaged[-1].startswith("malformed frame")
+    assert behind[0] == "behind it"
+
+
+def test_an_entry_that_may_not_be_read_is_missing_and_the_next_one_is_not(
+    bus: Bus, cursor: Cursor, zookeeper: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An ordinary reader announces a gap, and goes on."""
+    begin = cursor.begin()
+    other = KazooClient(zookeeper.hosts)
+    other.start()
+    entry = f"{bus.tree.queue('etl', 'users')}/f.1.7."
+    other.create(entry, b"private", sequence=True, acl=[make_digest_acl("other", "secret", all=True)])
+    other.stop()
+    other.close()
+    bus.publish("users", "behind it")
+    end = seen(cursor, 0, 1)
+    with pytest.raises(Missing, match=r"entry 0 cannot be read here: .* not allowed"):
+        read(bus, cursor, begin, end)
+    with caplog.at_level(logging.WARNING, "zkms.spark"):
+        assert read(bus, cursor, begin, end, strict=False) == ["behind it"]
+    assert "entry 0 cannot be read here" in caplog.text
+    cursor.ack(end)
+    assert bus.queues()[0].entries == 0
+
+
+def test_what_another_reader_took_is_missing_though_younger_messages_have_expired(bus: Bus, cursor: Cursor) -> None:
+    """Only those that the cleaner has removed count as expired."""
+    begin = cursor.begin()
+    bus.publish_many("users", ["taken"])
+    bus.publish("users", "over", ttl=60.0)
+    bus.publish("users", "stays")
+    bus.publish("users", "over too", ttl=60.0)
+    queue = bus.tree.queue("etl", "users")
+    [first] = [name for name in bus.session.children(queue)[0] if name.endswith(".0000000000")]
+    bus.session.multi([Delete(f"{queue}/{first}")])
+    sweep(bus, later=120)
+    end = seen(cursor, 2)
+    with pytest.raises(Missing, match=r"1 entries from number 0 to 3 .* by another reader of this name, or by hand"):
+        cursor.pieces(begin, end)
+    behind = Place(queue=end.queue, entry=1)
+    assert read(bus, cursor, behind, end) == ["stays"]
+
+
+def test_all_that_expired_while_no_query_ran_is_left_out(
+    bus: Bus, cursor: Cursor, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many times the cleaner came by, and whatever else it left a reason for."""
+    begin = cursor.begin()
+    for minutes in range(1, 6):
+        bus.publish("users", str(minutes), ttl=60.0 * minutes)
+        bus.publish("users", f"between {minutes}")
+    for minutes in range(1, 4):
+        sweep(bus, later=60.0 * minutes + 30)
+    end = seen(cursor, 1, 3, 5, 6, 7, 8, 9)
+    with caplog.at_level(logging.WARNING, "zkms.cursor"):
+        found = read(bus, cursor, begin, end)
+    assert found == ["between 1", "between 2", "between 3", "4", "between 4", "5", "between 5"]
+    assert "3 entries are left out, expired" in caplog.text
+
+
+def test_an_entry_that_expires_between_plan_and_read_is_left_out(
+    bus: Bus, cursor: Cursor, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The cleaner was faster than the task: nobody has taken it."""
+    begin = cursor.begin()
+    bus.publish("users", "over" * 500, ttl=60.0)
+    bus.publish("users", "stays" * 500)
+    end = seen(cursor, 0, 1)
+    pieces = cursor.pieces(begin, end)
+    sweep(bus, later=120)
+    with caplog.at_level(logging.WARNING, "zkms.spark"):
+        found = [row[0] for row in rows(bus.session, bus.tree, "users", pieces, end.at, strict=True)]
+    assert found == ["stays" * 500]
+    assert "entry 0 is left out, expired" in caplog.text
+
+
+def test_an_entry_that_is_taken_between_plan_and_read_is_said_to_be_missing(
+    bus: Bus, cursor: Cursor, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As an error, or as a warning: never without a word."""
+    begin = cursor.begin()
+    bus.publish("users", "taken" * 500)
+    bus.publish("users", "stays" * 500)
+    end = seen(cursor, 0, 1)
+    pieces = cursor.pieces(begin, end)
+    bus.session.multi([Delete(pieces[0].path)])
+
+    def found(*, strict: bool) -> list[Any]:
+        return [row[0] for row in rows(bus.session, bus.tree, "users", pieces, end.at, strict=strict)]
+
+    with pytest.raises(Missing, match="entry 0 was removed by somebody"):
+        found(strict=True)
+    with caplog.at_level(logging.WARNING, "zkms.spark"):
+        assert found(strict=False) == ["stays" * 500]
+    assert "entry 0 was removed by somebody before it was read here; going on" in caplog.text

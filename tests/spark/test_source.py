@@ -10,16 +10,20 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.sql import Row
 from zkms_spark.session import open_session
 from zkms_spark.source import ZkmsDataSource
 from zkms_spark.source.options import Options
 from zkms_spark.source.rows import check_schema, message
+from zkms_spark.source.tables import TreeReader
 
 from zkms import Bus, InvalidArgument, Subscription
+from zkms import frame as frames
 from zkms.operations import Create
 from zkms.testing.server import Server
+from zkms.tree import ClientState, DeadLetter, Registration, encode
 
 pytestmark = pytest.mark.timeout(1200)
 ROWS = 100_000
@@ -148,6 +152,34 @@ def test_dead_letters_are_read_decoded(
     assert letter.published_at <= letter.set_aside
     assert (stranger.data, stranger.bytes, stranger.id) == (None, b"\x00raw", "stranger")
     assert "not a name that zkms gives" in stranger.reason
+
+
+def test_what_no_column_can_hold_stops_no_table(bus: Bus, options: dict[str, str]) -> None:
+    """A dead letter that JSON cannot hold, and the moments and numbers of other programs: null, or bytes."""
+    jobs = bus.subscribe("jobs", name="audit")
+    bus.publish("jobs", {(1, 2): 3})
+    read = jobs.get(timeout=60)
+    assert read is not None
+    read.reject("never")
+    letter = DeadLetter(frames.encode("p", 1, 1.0, [frames.pack("x")]), "odd", 1e300, 2**63)
+    bus.session.multi(
+        [
+            Create(f"{bus.tree.dead_queue('audit', 'jobs')}/d.1.9.", encode(letter), sequence=True),
+            Create(bus.tree.client("odd"), encode(ClientState("host", 2**63, "1", float("1e300")))),
+            Create(bus.tree.registration("jobs", "odd"), encode(Registration("odd", 2**63, "durable"))),
+        ]
+    )
+    given = {name: value for name, value in options.items() if name != "topic"}
+
+    def table(name: str) -> list[Any]:
+        reader = TreeReader(Options.of({**given, "read": name}))
+        return list(reader.read(None))  # type: ignore[arg-type]
+
+    first, second = table("dead")
+    assert first[7:10] == (None, msgspec.msgpack.encode({(1, 2): 3}), "msgpack")
+    assert (second[3], second[5], second[6], second[7]) == ("odd", None, None, "x")
+    assert ("odd", "host", None, "1", None) in table("clients")
+    assert ("jobs", "odd", "durable", "odd", None, False) in table("subscriptions")
 
 
 @pytest.mark.parametrize(

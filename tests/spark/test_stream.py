@@ -179,19 +179,22 @@ def test_a_batch_that_is_done_again_has_the_same_rows(
 def test_messages_are_rows_with_all_that_was_published(
     spark: Any, bus: Bus, options: dict[str, str], tmp_path: Path
 ) -> None:
-    """Text as text, what JSON can hold as JSON, bytes as bytes."""
+    """Text as text, what JSON can hold as JSON, bytes as bytes, and all else with the reason."""
     bus.publish("users", "text", key="k", headers={"a": "b"}, id="mine")
     bus.publish("users", {"n": [1, None]})
     bus.publish("users", b"\x00\xff")
+    bus.publish("users", {None: 1})
     job = Job(spark, options, tmp_path)
     job.run()
-    text, json, raw = job.rows()
+    text, json, raw, odd = job.rows()
     assert (text.data, text.bytes, text.type, text.topic) == ("text", None, "text", "users")
     assert (text.key, text.headers, text.id, text.reason) == ("k", {"a": "b"}, "mine", None)
     assert (text.producer, text.seq, json.seq) == (bus.client_id, 1, 2)
     assert abs(text.published_at.astimezone(UTC) - datetime.now(UTC)) < timedelta(hours=1)
     assert (json.data, json.type, json.headers) == ('{"n":[1,null]}', "json", None)
     assert (raw.data, raw.bytes, raw.type) == (None, b"\x00\xff", "bytes")
+    assert (odd.data, odd.bytes, odd.type, odd.seq) == (None, b"\x81\xc0\x01", "msgpack", 4)
+    assert odd.reason.startswith("JSON cannot hold it")
     assert (text.entry, text.place) < (json.entry, json.place) < (raw.entry, raw.place)
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from zkms import tree as trees
 from zkms.tree import (
+    MAX_RUNS,
     ClientState,
     GapRecord,
     Layout,
@@ -26,7 +27,7 @@ from zkms.tree import (
 RECORDS: list[Record] = [
     Registration("node-1", 10),
     QueueState("node-1"),
-    QueueState("node-1", gone="purged", dropped=7, reason="expired"),
+    QueueState("node-1", gone="purged", dropped=7, reason="expired", expired=((1, 2), (5, 7))),
     GapRecord("the session expired", full=True),
     ProducerState("node-1", 41, "c1a1"),
     ClientState("host", 4711, "1.2.3", 1.5),
@@ -75,6 +76,29 @@ def test_any_other_name_is_foreign(name: str) -> None:
 def test_names_that_only_look_like_ours_are_foreign(name: str) -> None:
     """Ten ASCII digits and nothing after them."""
     assert parse_entry(name).foreign
+
+
+@given(st.lists(st.sets(st.integers(0, 200), min_size=1), min_size=1, max_size=5))
+def test_a_queue_knows_what_has_expired(sweeps: list[set[int]]) -> None:
+    """Exactly, up to so many runs; with more, also what lies between the closest."""
+    state = QueueState("node-1")
+    for numbers in sweeps:
+        state = state.expire(sorted(numbers), "expired: late")
+    gone = set().union(*sweeps)
+    known = {number for first, last in state.expired for number in range(first, last + 1)}
+    runs = sum(number - 1 not in gone for number in gone)
+    assert known >= gone
+    assert len(state.expired) <= MAX_RUNS
+    assert (state.dropped, state.reason) == (max(gone), "expired: late")
+    if runs <= MAX_RUNS:
+        assert (known, len(state.expired)) == (gone, runs)
+
+
+def test_of_too_many_runs_the_closest_are_joined() -> None:
+    """What was not expired then counts as such, so it is as little as can be."""
+    far = [100 * number for number in range(MAX_RUNS - 1)]
+    state = QueueState("node-1").expire([*far, 10_001, 10_005], "expired")
+    assert state.expired == (*((number, number) for number in far), (10_001, 10_005))
 
 
 def test_entries_sort_by_their_place() -> None:

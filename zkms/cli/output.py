@@ -12,9 +12,9 @@ from typing import Any
 import click
 import msgspec
 
+from zkms.frame import UNWRITABLE
+
 MIN_COLUMN = 8
-_NOT_JSON = (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError)
-"""What other programs put into a frame may have keys of any kind, or be nested deeper than JSON is written."""
 
 
 def print_json(document: Any) -> None:
@@ -92,7 +92,7 @@ def data_text(data: Any) -> str:
         return data
     try:
         return msgspec.json.encode(data).decode()
-    except _NOT_JSON:
+    except UNWRITABLE:
         return escape(repr(data))
 
 
@@ -102,7 +102,7 @@ def data_json(data: Any) -> dict[str, Any]:
         return {"data_base64": data}
     try:
         return {"data": msgspec.Raw(msgspec.json.encode(data))}
-    except _NOT_JSON:
+    except UNWRITABLE:
         return {"data_text": data_text(data)}
 
 

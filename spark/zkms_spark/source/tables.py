@@ -62,7 +62,7 @@ class TreeReader(DataSourceReader):
 
 def _clients(session: Session, tree: Tree) -> Rows:
     for c in Discovery(session, tree).clients():
-        yield c.client, c.host, c.pid, c.version, _moment(c.started)
+        yield c.client, c.host, _whole(c.pid), c.version, _moment(c.started)
 
 
 def _topics(session: Session, tree: Tree) -> Rows:
@@ -74,7 +74,7 @@ def _subscriptions(session: Session, tree: Tree) -> Rows:
     found = Discovery(session, tree)
     for topic in found.topics():
         for s in found.subscriptions(topic.topic):
-            yield s.topic, s.subscription, s.kind, s.client, s.limit, s.full
+            yield s.topic, s.subscription, s.kind, s.client, _whole(s.limit), s.full
 
 
 def _queues(session: Session, tree: Tree) -> Rows:
@@ -91,13 +91,22 @@ def _dead(session: Session, tree: Tree) -> Rows:
                 what: tuple[object, ...] = (None, letter.data, "bytes", *[None] * 6)
             else:
                 sent = (_moment(letter.published_at), letter.producer, letter.seq, letter.codec)
-                what = (*content(letter.data, letter.codec), letter.key, letter.headers, *sent)
-            why = (letter.reason, letter.error, letter.attempts, _moment(letter.at))
+                what = (*content(letter.data, letter.codec)[:3], letter.key, letter.headers, *sent)
+            why = (letter.reason, letter.error, _whole(letter.attempts), _moment(letter.at))
             yield letter.subscription, letter.topic, letter.id, *why, *what, letter.place.name
 
 
-def _moment(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+def _moment(seconds: float) -> datetime | None:
+    """None for one that no calendar has: another program may have written it."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _whole(number: int) -> int | None:
+    """None for one that a column of Spark's has no room for."""
+    return number if -(2**63) <= number < 2**63 else None
 
 
 _TABLES: dict[str, Callable[[Session, Tree], Rows]] = {
