@@ -50,7 +50,11 @@ def main(
     names = workloads or ((MECHANISMS[mechanism].workload,) if mechanism else tuple(WORKLOADS))
     numbers = range(seed, seed + 1) if seed is not None else range(first, first + seeds)
     began = time.perf_counter()
-    counted = _share(numbers, names, jobs) if jobs > 1 else _run(numbers, names, faults, mechanism)
+    if faults is not None and seed is None:
+        raise click.UsageError("--faults are those of one seed: give --seed too")
+    options = [*([f"--without={mechanism}"] if mechanism else []), *(["--verbose"] if verbose else [])]
+    shared = jobs > 1 and len(numbers) > 1
+    counted = _share(numbers, names, jobs, options) if shared else _run(numbers, names, faults, mechanism)
     if counts:
         click.echo(msgspec.json.encode(counted).decode())
         return
@@ -71,8 +75,7 @@ def _run(numbers: Iterable[int], names: Iterable[str], faults: str | None, mecha
             outcome = run(name, number, mechanism=mechanism)
             whole = outcome.faults
             if faults is not None:
-                kept = [] if faults == "none" else [whole[int(place)] for place in faults.split(",")]
-                outcome = run(name, number, faults=kept, mechanism=mechanism)
+                outcome = run(name, number, faults=_some(whole, faults), mechanism=mechanism)
             counted["schedules"] += 1
             counted["steps"] += outcome.steps
             counted["faults"] += len(outcome.faults)
@@ -90,10 +93,20 @@ def _run(numbers: Iterable[int], names: Iterable[str], faults: str | None, mecha
     return counted
 
 
-def _share(numbers: range, names: Iterable[str], jobs: int) -> Counter[str]:
+def _some(faults: list[Fault], places: str) -> list[Fault]:
+    """Those of a seed's faults that are to strike."""
+    try:
+        return [] if places == "none" else [faults[int(place)] for place in places.split(",")]
+    except (ValueError, IndexError) as error:
+        raise click.UsageError(
+            f"--faults {places}: this seed has {len(faults)}; give places from 0, or none"
+        ) from error
+
+
+def _share(numbers: range, names: Iterable[str], jobs: int, options: list[str]) -> Counter[str]:
     """Let several processes do it, each with a part of the seeds."""
     part = -(-len(numbers) // jobs)
-    command = [sys.executable, "-m", "simulation", "--counts", *(f"--workload={name}" for name in names)]
+    command = [sys.executable, "-m", "simulation", "--counts", *(f"--workload={name}" for name in names), *options]
     started = [
         subprocess.Popen(  # noqa: S603 - ourselves
             [*command, f"--first={some[0]}", f"--seeds={len(some)}"], stdout=subprocess.PIPE, text=True

@@ -240,6 +240,10 @@ class Connection:
         return False
 
 
+Edit = Callable[["Ensemble", Sequence[Operation], int], list[Operation]]
+"""What a transaction is made into, by the number of the session that sends it."""
+
+
 class Ensemble:
     """The servers of a world."""
 
@@ -250,7 +254,7 @@ class Ensemble:
         self.sessions: dict[int, Session] = {}
         self.up = True
         self.slow = False
-        self.edit: Callable[[Ensemble, Sequence[Operation]], list[Operation]] | None = None
+        self.edit: Edit | None = None
         """What is done with a transaction before it is decided: see mechanisms.py."""
 
     def latency(self) -> float:
@@ -265,7 +269,7 @@ class Ensemble:
 
     def write(self, operations: list[Operation], session: int) -> list[wire.Result]:
         """Decide a transaction; the replicas hear of it soon."""
-        kept = operations if self.edit is None else self.edit(self, operations)
+        kept = operations if self.edit is None else self.edit(self, operations, session)
         try:
             values = self.leader.transact(kept, session, self._milliseconds())
         finally:

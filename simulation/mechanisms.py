@@ -1,20 +1,22 @@
 """What the promises rest on, and how to take it away: each must be missed by the workload that it is for.
 
-Most mechanisms are conditions of a transaction. Those are taken away at the server: it carries the transaction out as
-if the condition were not there.
+Most mechanisms are conditions or parts of a transaction. Those are taken away at the server: it carries the transaction
+out as if they were not there.
 """
 
 from __future__ import annotations
 
+import importlib
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
-from simulation.ensemble import Ensemble
-from zkms.operations import Check, Operation, SetData
-
-Edit = Callable[[Ensemble, Sequence[Operation]], list[Operation]]
+import zkms
+from simulation.ensemble import Edit, Ensemble
+from zkms.operations import Check, Create, Operation, SetData
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,13 @@ class Mechanism:
     """Takes it away in the code; what it returns puts it back."""
 
 
+# -- at the server -----------------------------------------------------------------------------------------------------
+
+
 def _unconditional(part: str) -> Edit:
     """Conditions on znodes whose path contains this are not looked at."""
 
-    def edit(_ensemble: Ensemble, operations: Sequence[Operation]) -> list[Operation]:
+    def edit(_ensemble: Ensemble, operations: Sequence[Operation], _session: int) -> list[Operation]:
         kept: list[Operation] = []
         for operation in operations:
             if part in operation.path and isinstance(operation, Check):
@@ -45,17 +50,77 @@ def _unconditional(part: str) -> Edit:
     return edit
 
 
-def _attribute(owner: str, name: str, value: object) -> Callable[[], Callable[[], None]]:
-    def patch() -> Callable[[], None]:
-        import importlib
+def _entries(operations: Sequence[Operation]) -> list[Operation]:
+    """Those that put something into a queue."""
+    return [each for each in operations if isinstance(each, Create) and each.sequence and "/messages/" in each.path]
 
+
+def _partly(ensemble: Ensemble, operations: Sequence[Operation], session: int) -> list[Operation]:
+    """Where nobody will hear of it, one of several queues is left out."""
+    entries = _entries(operations)
+    connection = ensemble.sessions[session].connection
+    unheard = connection is None or not connection.open or connection.armed == "after"
+    return [each for each in operations if not (unheard and len(entries) > 1 and each is entries[-1])]
+
+
+def _published_only(_ensemble: Ensemble, operations: Sequence[Operation], _session: int) -> list[Operation]:
+    """Of what is acked and published together, the acks are left out."""
+    entries = _entries(operations)
+    first = next((place for place, each in enumerate(operations) if "/lanes/" in each.path), None)
+    return [*operations[:first]] if entries else [*operations]
+
+
+def _unannounced(_ensemble: Ensemble, operations: Sequence[Operation], _session: int) -> list[Operation]:
+    """Where a queue is flagged as full, no gap is left in it."""
+    flagged = any(isinstance(each, Create) and each.path.endswith("!") for each in operations)
+    return [each for each in operations if not (flagged and each in _entries(operations))]
+
+
+# -- in the code -------------------------------------------------------------------------------------------------------
+
+
+def _changed(owner: str, name: str, change: Callable[[Any], object]) -> Callable[[], Callable[[], None]]:
+    """An attribute of a class, or of a module, becomes what `change` makes of it."""
+
+    def patch() -> Callable[[], None]:
         module, _, kind = owner.rpartition(".")
         holder = getattr(importlib.import_module(module), kind)
         before = getattr(holder, name)
-        setattr(holder, name, value)
+        setattr(holder, name, change(before))
         return lambda: setattr(holder, name, before)
 
     return patch
+
+
+def _attribute(owner: str, name: str, value: object) -> Callable[[], Callable[[], None]]:
+    return _changed(owner, name, lambda _before: value)
+
+
+def _backwards(recover: Callable[[Any], None]) -> Callable[[Any], None]:
+    """A recovery that begins with what was sent last."""
+
+    def wrong(publisher: Any) -> None:
+        with publisher._state:
+            publisher._state.wait_for(lambda: all(shipment.settled for shipment in publisher._outstanding))
+            publisher._outstanding = deque(reversed(publisher._outstanding))
+        recover(publisher)
+
+    return wrong
+
+
+def _refused_late(ship: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """A publish that is refused by one full queue, and stored all the same."""
+
+    def wrong(publisher: Any, shipment: Any) -> None:
+        try:
+            ship(publisher, shipment)
+        except zkms.QueueFull:
+            publisher._limits.admit = lambda *_args: True
+            ship(publisher, shipment)
+            del publisher._limits.admit
+            raise
+
+    return wrong
 
 
 MECHANISMS = {
@@ -63,6 +128,19 @@ MECHANISMS = {
     for each in (
         Mechanism("epoch", "live", "a publish checks the members it knows", _unconditional("/subscribers")),
         Mechanism("sequence", "live", "the producer's number is written with a publish", _unconditional("/producers/")),
+        Mechanism("fan-out", "live", "a publish is one transaction, also one whose reply is lost", _partly),
+        Mechanism(
+            "resend",
+            "live",
+            "what has to be sent again is sent in order",
+            patch=_changed("zkms.publisher.Publisher", "_recover", _backwards),
+        ),
+        Mechanism(
+            "names",
+            "live",
+            "names in queues are looked at before a body is freed",
+            patch=_attribute("zkms.bodies", "names_in", lambda *_args: set()),
+        ),
         Mechanism(
             "gap",
             "live",
@@ -74,7 +152,39 @@ MECHANISMS = {
         Mechanism(
             "fence", "durable", "an ack writes the ledger at the version that is known", _unconditional("/lanes/")
         ),
-        Mechanism("members", "group", "the same, for the members of a group", _unconditional("/lanes/")),
+        Mechanism(
+            "parts",
+            "durable",
+            "the ledger says which messages of a frame are done with",
+            patch=_attribute("zkms.held", "mask_of", lambda *_args: 0),
+        ),
+        Mechanism(
+            "scopes",
+            "durable",
+            "while a message waits for another attempt, nothing behind it is given out",
+            patch=_attribute("zkms.lane.Lane", "_scope", lambda *_args: None),
+        ),
+        Mechanism("members", "group", "the fence, for the members of a group", _unconditional("/lanes/")),
+        Mechanism(
+            "keys",
+            "group",
+            "the scopes, for the messages of a key",
+            patch=_attribute("zkms.lane.Lane", "_scope", lambda *_args: None),
+        ),
+        Mechanism(
+            "room",
+            "limits",
+            "a publisher looks at a queue before it could overfill it",
+            patch=_attribute("zkms.limits.Limits", "admit", lambda *_args: True),
+        ),
+        Mechanism(
+            "refusal",
+            "limits",
+            "it looks before anything is sent",
+            patch=_changed("zkms.publisher.Publisher", "ship", _refused_late),
+        ),
+        Mechanism("overflow", "limits", "where a queue was full, there is a gap in it", _unannounced),
+        Mechanism("together", "transaction", "acks and messages are one transaction", _published_only),
         Mechanism(
             "guard",
             "cache",

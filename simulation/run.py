@@ -18,9 +18,13 @@ from simulation.workloads.coherent import Coherent
 from simulation.workloads.delayed import Delayed
 from simulation.workloads.durable import Durable
 from simulation.workloads.group import Group
+from simulation.workloads.limits import Limits
 from simulation.workloads.live import Live
+from simulation.workloads.transactional import Transactional
 
-WORKLOADS: dict[str, type[Workload]] = {each.name: each for each in (Live, Durable, Group, Delayed, Coherent)}
+WORKLOADS: dict[str, type[Workload]] = {
+    each.name: each for each in (Live, Durable, Group, Limits, Transactional, Delayed, Coherent)
+}
 TROUBLE = 14.0
 """Seconds of the simulated time in which faults strike."""
 PATIENCE = 120.0
@@ -65,7 +69,7 @@ def run(workload: str, seed: int, *, faults: Sequence[Fault] | None = None, mech
         world.run(lambda: False, clockwork.START + TROUBLE)
         strike.heal()
         work.healed = True
-        if not world.run(work.finished, world.now + PATIENCE):
+        if not world.run(work.done, world.now + PATIENCE):
             work.problem(f"not done {PATIENCE:g} s after the last fault; waiting: {_waiting(world)}")
         work.check()
     except clockwork.Stuck as stuck:

@@ -1,4 +1,4 @@
-"""ZooKeeper's tree as a pure model: no time, no network; compared with the real server by tests/simulation.
+"""ZooKeeper's tree as a pure model: no time, no network; compared with the real server by tests/simulated.
 
 `Leader` decides: it checks a transaction and says what changes. `Tree` is what a replica knows: it applies changes in
 order and says which znodes they concern. Both know znodes by path.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from zkms.operations import Check, Create, Delete, Operation, SetData
 from zkms.requests import CHANGED, CREATED, DELETED, Stat
@@ -104,6 +105,14 @@ class Tree:
             znode.version += 1
 
 
+class _Step(NamedTuple):
+    """A change, and what it takes to undo it: the znode as it was before, and its parent's last change of children."""
+
+    change: Change
+    before: Znode | None
+    pzxid: int
+
+
 class Refused(Exception):
     """A transaction that was not carried out: which operation is the reason, and ZooKeeper's code for it."""
 
@@ -124,7 +133,7 @@ class Leader:
     def transact(self, operations: Sequence[Operation], session: int, now: int) -> list[str | Stat | bool]:
         """All or none: a result for each operation; `Refused` if it cannot be. What was committed is in the log."""
         zxid = self.zxid + 1
-        undo: list[tuple[Change, Znode | None]] = []
+        undo: list[_Step] = []
         changes: list[Change] = []
         results: list[str | Stat | bool] = []
         for index, operation in enumerate(operations):
@@ -137,7 +146,7 @@ class Leader:
                 )  # a refusal has its place in the row too: who hears of it has seen all before
                 raise Refused(index, refusal.code) from None
             if change is not None:
-                undo.append((change, self._before(change)))
+                undo.append(self._step(change))
                 self.tree.change(change, zxid, now)
                 changes.append(change)
                 if isinstance(operation, SetData):
@@ -181,20 +190,22 @@ class Leader:
             return Change(DELETED, operation.path), True
         return Change(CHANGED, operation.path, operation.data), True
 
-    def _before(self, change: Change) -> Znode | None:
+    def _step(self, change: Change) -> _Step:
         znode = self.tree.znodes.get(change.path)
-        return None if znode is None else Znode(**{**vars(znode), "children": set(znode.children)})
+        before = None if znode is None else Znode(**{**vars(znode), "children": set(znode.children)})
+        return _Step(change, before, self.tree.znodes[parent_of(change.path)].pzxid)
 
-    def _undo(self, undo: list[tuple[Change, Znode | None]]) -> None:
-        """Nothing of it was seen by anybody; only what the parents counted remains to be put back."""
-        for change, before in reversed(undo):
-            parent = self.tree.znodes[parent_of(change.path)]
-            name = change.path.rpartition("/")[2]
-            if change.kind == CREATED:
-                del self.tree.znodes[change.path]
+    def _undo(self, undo: list[_Step]) -> None:
+        """Nothing of it was seen by anybody; what the parents know of it remains to be put back."""
+        for step in reversed(undo):
+            path = step.change.path
+            parent, name = self.tree.znodes[parent_of(path)], path.rpartition("/")[2]
+            if step.before is not None:
+                self.tree.znodes[path] = step.before
+            if step.change.kind == CREATED:
+                del self.tree.znodes[path]
                 parent.children.discard(name)
                 parent.created -= 1
-            elif before is not None:
-                self.tree.znodes[change.path] = before
-                if change.kind == DELETED:
-                    parent.children.add(name)
+            elif step.change.kind == DELETED:
+                parent.children.add(name)
+            parent.pzxid = step.pzxid

@@ -423,6 +423,7 @@ class Lane:
                     break
                 entry.tries[each] = Try(1)
             entry.reserved = last
+            entry.given[index] = 1  # those behind it are only reserved: given back, this one comes a second time
         return self.hold.mark(entry, wait=True)
 
     # -- taking back ---------------------------------------------------------------------------------------------

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import zkms
 from simulation import primitives
 from simulation.clockwork import Process, World
+from simulation.workloads.publishing import MOST, Place, Publishing, Sent
+from simulation.workloads.remains import Remains
 
 SESSION = 4.0
 TOPIC = "t"
-
-
-@dataclass
-class Sent:
-    """What a publisher knows of one message."""
-
-    number: int
-    begun: float
-    state: str = "unknown"
-    """`stored`, `refused`, or `unknown`: nobody told it."""
-    due: float = 0.0
+LOOK = 0.1
+"""Seconds between two looks whether all is done."""
 
 
 class Workload:
@@ -30,7 +22,10 @@ class Workload:
     name = ""
     without: tuple[str, ...] = ()
     """Faults that have nothing to do with what it shows."""
-    messages = 6
+    messages = 14
+    ways: tuple[str, ...] = ("one",)
+    """How its publishers publish: see publishing.py."""
+    priorities: tuple[int, ...] = (0,)
     every = 0.0
     """Seconds between moments at which much happens, so that faults strike there."""
 
@@ -39,8 +34,10 @@ class Workload:
         self.processes: list[Process] = []
         self.sent: dict[str, list[Sent]] = {}
         self.problems: list[str] = []
-        self._publishing = 0
+        self.remains = Remains(world.ensemble)
         self.healed = False
+        self._publishing: set[str] = set()
+        self._looked = 0.0
 
     # -- to be filled --------------------------------------------------------------------------------------------
 
@@ -82,37 +79,37 @@ class Workload:
             except zkms.ConnectionLost:
                 primitives.sleep(0.5)
 
+    def chance(self, likely: float) -> bool:
+        """Whether something happens that is so likely."""
+        return self.world.random.random() < likely
+
+    def number(self, most: int) -> int:
+        """From 1 to `most`."""
+        return 1 + int(self.world.random.random() * most)
+
     def publisher(self, name: str) -> None:
         """A process that publishes numbers, one after the other, each once; killed, it is not started again."""
-        self._publishing += 1
+        self._publishing.add(name)
         sent = self.sent[name] = []
-
-        def ended() -> None:
-            self._publishing -= 1
 
         def main(_life: int) -> None:
             bus = self.connect(name)
-            for number in range(self.messages):
+            publishing = Publishing(self, bus, TOPIC, name, sent)
+            while len(sent) < self.messages:
                 primitives.sleep(self.world.random.random() ** 4 * 6.0)  # in bursts
-                self.publish(bus, name, number, sent)
-            ended()
+                first = len(sent)
+                last = min(self.messages, first + self.number(MOST)) if self.ways != ("one",) else first + 1
+                self.publish(publishing, range(first, last))
+            if self.chance(0.3):
+                bus.close()
+            self._publishing.discard(name)
 
         self.process(name, main, again=False)
-        process = self.processes[-1]
-        process.ended.append(lambda: None if len(sent) == self.messages and sent[-1].state != "unknown" else ended())
+        self.processes[-1].ended.append(lambda: self._publishing.discard(name))
 
-    def publish(self, bus: zkms.Bus, name: str, number: int, sent: list[Sent]) -> None:
-        """Publish one, and note what is known of it."""
-        entry = Sent(number, self.world.now)
-        sent.append(entry)
-        try:
-            bus.publish(TOPIC, {"by": name, "number": number}, key=self.key(name, number))
-        except zkms.NoSubscribers:
-            entry.state = "refused"
-        except zkms.ConnectionLost as error:
-            entry.state = "unknown" if error.outcome_unknown else "refused"
-        else:
-            entry.state = "stored"
+    def publish(self, publishing: Publishing, numbers: range) -> None:
+        """Publish these, and note what is known of them."""
+        publishing.some(numbers)
 
     def key(self, name: str, number: int) -> str | None:  # noqa: ARG002 - for those who have keys
         """The key of a message."""
@@ -121,16 +118,31 @@ class Workload:
     @property
     def published(self) -> bool:
         """Whether every publisher is done."""
-        return self._publishing <= 0
+        return not self._publishing
+
+    def done(self) -> bool:
+        """Whether it is finished; looked at now and then only, for that takes time."""
+        if self.world.now < self._looked + LOOK:
+            return False
+        self._looked = self.world.now
+        return self.finished()
 
     def problem(self, text: str) -> None:
         """Something is wrong."""
         self.problems.append(text)
 
-    def stored(self) -> set[tuple[str, int]]:
+    def stored(self) -> set[Place]:
         """What was certainly stored."""
         return {(name, sent.number) for name, all_ in self.sent.items() for sent in all_ if sent.state == "stored"}
 
-    def refused(self) -> set[tuple[str, int]]:
+    def refused(self) -> set[Place]:
         """What was certainly not."""
         return {(name, sent.number) for name, all_ in self.sent.items() for sent in all_ if sent.state == "refused"}
+
+    def together(self, seen: set[Place]) -> set[Place]:
+        """What must have been stored, since it was, or something of the same frame was seen."""
+        found = self.stored() | seen
+        for name, all_ in self.sent.items():
+            frames = {sent.frame for sent in all_ if (name, sent.number) in found}
+            found |= {(name, sent.number) for sent in all_ if sent.frame in frames}
+        return found

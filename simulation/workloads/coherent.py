@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import zkms
 from simulation import primitives
+from simulation.clockwork import World
 from simulation.workloads.base import Workload
 
 KEYS = 3
@@ -28,8 +29,8 @@ class Coherent(Workload):
     name = "cache"
     without = ("clock",)
 
-    def __init__(self, world: object) -> None:
-        super().__init__(world)  # type: ignore[arg-type]
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
         self._rows = dict.fromkeys(range(KEYS), 0)
         self._writes: dict[int, list[Write]] = {key: [] for key in range(KEYS)}
         self._working = 3

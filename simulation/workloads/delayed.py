@@ -3,67 +3,52 @@
 from __future__ import annotations
 
 import zkms
-from simulation import primitives
-from simulation.workloads.base import TOPIC, Sent
+from simulation.workloads.base import TOPIC
 from simulation.workloads.durable import Durable
+from simulation.workloads.publishing import Place, Publishing
 
 
 class Delayed(Durable):
     """A durable reader, two publishers, and all of them stand for election."""
 
     name = "delayed"
+    ways = ("one",)
+    messages = 6
     readers = 1
+    at_once = False
+    naks = 0.0
     every = 2.0
 
-    def publish(self, bus: zkms.Bus, name: str, number: int, sent: list[Sent]) -> None:
+    def publish(self, publishing: Publishing, numbers: range) -> None:
         """With a delay of a few seconds; many are due at the same moment."""
-        moment = int(self.world.now / self.every + 1 + self.world.random.random() * 3) * self.every
-        delay = moment - self.world.now
-        entry = Sent(number, self.world.now, due=moment)
-        sent.append(entry)
-        try:
-            bus.publish(TOPIC, {"by": name, "number": number, "due": entry.due}, delay=delay)
-        except (zkms.NoSubscribers, zkms.NoCleaner):
-            entry.state = "refused"
-        except zkms.ConnectionLost as error:
-            entry.state = "unknown" if error.outcome_unknown else "refused"
-        else:
-            entry.state = "stored"
+        for number in numbers:
+            moment = int(self.world.now / self.every + 1 + self.world.random.random() * 3) * self.every
+            delay = moment - self.world.now
+            entry = publishing.begin(number)
+            entry.due = moment
+            with publishing.told([entry]):
+                data = {"by": publishing.name, "number": number, "due": moment}
+                publishing.bus.publish(TOPIC, data, delay=delay)
 
-    def _read(self, client: str, _number: int) -> None:
-        bus = self.connect(client)
-        while True:
-            try:
-                sub = bus.subscribe(TOPIC, name="d")
-                break
-            except (zkms.ConnectionLost, zkms.SubscriptionInUse):
-                primitives.sleep(1.0)
-        self._work(sub, client)
-
-    def _ack(self, message: zkms.Message, place: tuple[str, int], client: str) -> bool:
+    def _ack(self, message: zkms.Message, place: Place, client: str) -> bool:
         if self.world.now < message.data["due"] - 1e-3:
             self.problem(f"{place} came {message.data['due'] - self.world.now:.3f} s early")
         return super()._ack(message, place, client)
 
     def finished(self) -> bool:
         """Whether nothing waits any more, and all has arrived or is a dead letter."""
-        return self.published and not self._left() and len(self._lost()) <= len(self._dead())
+        return self.published and not self.remains.entries() and len(self._lost()) <= len(self.remains.letters())
 
-    def _lost(self) -> set[tuple[str, int]]:
+    def _lost(self) -> set[Place]:
         return self.stored() - set(self.acked) - self.unsure
 
-    def _dead(self) -> list[str]:
-        """Dead letters: what was due when nobody was subscribed."""
-        znodes = self.world.ensemble.leader.tree.znodes
-        return [path for path in znodes if path.startswith("/zkms/dead/") and path.count("/") == 5]
-
     def check(self) -> None:
-        """Order is no promise here."""
-        dead = self._dead()
+        """Order is no promise here; what was due when nobody was subscribed is a dead letter."""
+        dead = self.remains.letters()
         lost = self._lost()
         if len(lost) > len(dead):
             self.problem(f"stored and never acked: {sorted(lost)}; dead letters: {dead}")
         if ghosts := self.refused() & (set(self.acked) | self.unsure):
             self.problem(f"refused and delivered all the same: {sorted(ghosts)}")
-        if left := self._left():
+        if left := self.remains.entries():
             self.problem(f"left in the queue: {left}")

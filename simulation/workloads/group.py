@@ -6,6 +6,7 @@ import zkms
 from simulation import primitives
 from simulation.workloads.base import TOPIC
 from simulation.workloads.durable import Durable
+from simulation.workloads.publishing import Place
 
 PARTITIONS = 3
 KEYS = 2
@@ -21,31 +22,12 @@ class Group(Durable):
         """A few for each publisher."""
         return f"{name}/{number % KEYS}"
 
-    def _read(self, client: str, number: int) -> None:
-        bus = self.connect(client)
+    def subscribe(self, bus: zkms.Bus, number: int) -> zkms.Consumer:
+        """As a member."""
         primitives.sleep(number * self.world.random.random() * 3.0)
-        while True:
-            try:
-                sub = bus.subscribe(TOPIC, group="g", partitions=PARTITIONS, max_attempts=None)
-                break
-            except zkms.ConnectionLost:
-                primitives.sleep(1.0)
-        self._work(sub, client)
+        return bus.subscribe(TOPIC, group="g", partitions=PARTITIONS, max_attempts=None)
 
-    def check(self) -> None:
-        """As for one reader, but in order by key only."""
-        done = set(self.acked) | self.unsure
-        if lost := self.stored() - done:
-            self.problem(f"stored and never acked: {sorted(lost)}")
-        if ghosts := self.refused() & done:
-            self.problem(f"refused and delivered all the same: {sorted(ghosts)}")
-        order: dict[str | None, list[int]] = {}
-        for by, number, _ in self.delivered:
-            numbers = order.setdefault(self.key(by, number), [])
-            if number not in numbers:
-                numbers.append(number)
-        for key, numbers in order.items():
-            if numbers != sorted(numbers):
-                self.problem(f"messages of {key} came in the order {numbers}")
-        if left := self._left():
-            self.problem(f"left in the queues: {left}")
+    def _line(self, place: Place) -> tuple[str | None, int]:
+        """A key's messages of one priority."""
+        name, number = place
+        return self.key(name, number), self.sent[name][number].priority

@@ -260,3 +260,22 @@ def test_acks_that_nobody_waits_for_are_stored_all_the_same(bus: Bus, connect: C
     sub.ack(sub.fetch(20, timeout=10), wait=False)
     sub.close()
     assert [queue.entries for queue in bus.queues()] == [0]
+
+
+def test_the_first_message_after_a_reader_that_was_replaced_can_be_given_back_and_acked(
+    bus: Bus, connect: Connect
+) -> None:
+    """It was noted in the ledger before it was given out; given out again, it is the second attempt, and acked."""
+    connect().subscribe("users", name="audit")
+    sub = connect().subscribe("users", name="audit", takeover=True, max_attempts=None)
+    bus.publish_many("users", range(2))
+    message = sub.get(timeout=10)
+    assert message is not None
+    message.nak(delay=0)
+    again = sub.get(timeout=10)
+    assert again is not None
+    assert (again.data, again.attempts) == (0, 2)
+    again.ack()
+    following = sub.get(timeout=10)
+    assert following is not None
+    assert following.data == 1

@@ -11,13 +11,16 @@ import pytest
 from simulation import clockwork
 from simulation.clockwork import World
 from simulation.ensemble import Ensemble
+from simulation.store import NO_NODE, Leader, Znode
 from zkms.operations import Check, Create, Delete, Operation, SetData
 from zkms.requests import AddWatch, Children, Exists, Get, Multi, RemoveWatches, Request, Stat, acl_bytes, read_event
 from zkms.testing.server import Server
 
 from .wires import RealWire, SimulatedWire, Wire
 
-STEPS = 60
+STEPS = 80
+ENDS = 0.08
+"""How likely it is that a session ends, and another one begins."""
 _REPLY = struct.Struct(">iqi")
 _OPEN = struct.pack(">ii", 1, 31) + struct.pack(">i", 5) + b"world" + struct.pack(">i", 6) + b"anyone"
 
@@ -73,9 +76,13 @@ class Choices:
 class Reader:
     """Makes answers comparable: transactions by the order in which they were met, sessions by whose they are."""
 
-    def __init__(self, sessions: dict[int, str]) -> None:
-        self._sessions = sessions
+    def __init__(self) -> None:
+        self._sessions: dict[int, str] = {}
         self._zxids: dict[int, int] = {}
+
+    def meet(self, session: int) -> None:
+        """Sessions are called by the order in which they were begun."""
+        self._sessions[session] = f"session {len(self._sessions)}"
 
     def read(self, request: Request, frames: list[bytes]) -> list[object]:
         """Each event, and the answer."""
@@ -112,41 +119,90 @@ class Reader:
         return self._zxids.setdefault(zxid, len(self._zxids))
 
 
-def play(wires: list[Wire], seed: int, root: str, reader: Reader) -> list[list[object]]:
-    """Send the same requests, now from one client, now from the other; what each was told."""
-    choices, chance = Choices(seed, root), random.Random(f"who {seed}")
+def play(wires: list[Wire], seed: int, root: str) -> list[list[object]]:
+    """Send the same requests, now from one client, now from another, some of which go; what each was told."""
+    choices, chance, reader = Choices(seed, root), random.Random(f"who {seed}"), Reader()
+    for wire in wires:
+        reader.meet(wire.session)
     made = Multi("", [Create(root)], _OPEN)
     told = [reader.read(made, wires[0].ask(made.code, made.raw))]
     look = Exists("", "/")
     for _ in range(STEPS):
-        request, wire = choices.request(), wires[chance.randrange(2)]
-        told.append(reader.read(request, wire.ask(request.code, request.raw)))
+        who = chance.randrange(2)
+        if gone := chance.random() < ENDS:
+            wires[who].close() if chance.random() < 0.5 else wires[who].expire()
+            wires[who] = wires[who].again()
+            reader.meet(wires[who].session)
+        else:
+            request = choices.request()
+            told.append(reader.read(request, wires[who].ask(request.code, request.raw)))
         # Events that the other one gets come before the answer to this.
-        told += [reader.read(look, each.ask(look.code, look.raw))[:-1] for each in wires]
+        for each in wires:
+            events = reader.read(look, each.ask(look.code, look.raw))[:-1]
+            # What a session held goes together, in no order that ZooKeeper promises.
+            told.append(sorted(events, key=repr) if gone else events)
+    for wire in wires:
+        wire.close()
     return told
+
+
+def compare(hosts: str, root: str, model: Ensemble, seed: int) -> None:
+    """Play the same on both."""
+    real = play([RealWire(hosts), RealWire(hosts)], seed, root)
+    simulated = play([SimulatedWire(model), SimulatedWire(model)], seed, root)
+    for step, (theirs, ours) in enumerate(zip(real, simulated, strict=True)):
+        assert ours == theirs, f"step {step}"
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_it_answers_as_the_real_one_does(zookeeper: Server, zookeeper_root: str, model: Ensemble, seed: int) -> None:
-    """Transactions, refusals, sequence numbers, versions, counts, ephemerals, one-shot and persistent watches."""
-    with RealWire(zookeeper.hosts) as one, RealWire(zookeeper.hosts) as other:
-        real = play([one, other], seed, zookeeper_root, Reader({one.session: "one", other.session: "other"}))
-    wires = [SimulatedWire(model) for _ in range(2)]
-    simulated = play([*wires], seed, zookeeper_root, Reader({wires[0].session: "one", wires[1].session: "other"}))
-    for step, (theirs, ours) in enumerate(zip(real, simulated, strict=True)):
-        assert ours == theirs, f"step {step}"
+    """Transactions, refusals, sequence numbers, versions, counts, ephemerals, watches, and sessions that end."""
+    compare(zookeeper.hosts, zookeeper_root, model, seed)
+
+
+@pytest.mark.parametrize("way", ["close", "expire"])
+def test_what_a_session_held_goes_with_it(zookeeper: Server, zookeeper_root: str, model: Ensemble, way: str) -> None:
+    """Its ephemerals, and nothing else; those who watch them are told, and the watches of its own are gone."""
+    told = []
+    for wires in ([RealWire(zookeeper.hosts) for _ in range(2)], [SimulatedWire(model) for _ in range(2)]):
+        one, other, root = wires[0], wires[1], zookeeper_root
+        made = Multi("", [Create(root), Create(f"{root}/a", ephemeral=True), Create(f"{root}/b")], _OPEN)
+        one.ask(made.code, made.raw)
+        reader = Reader()
+        for request in (AddWatch("", root), Children("", root, lambda: None), Exists("", f"{root}/a", lambda: None)):
+            one.ask(request.code, request.raw)
+            other.ask(request.code, request.raw)
+        getattr(one, way)()
+        after: list[object] = []
+        for path, code in ((f"{root}/a", NO_NODE), (f"{root}/b", 0)):
+            request = Exists("", path)
+            frames = other.ask(request.code, request.raw)
+            assert _REPLY.unpack_from(frames[-1])[2] == code
+            after += reader.read(request, frames)
+        told.append(after)
+        other.close()
+    real, simulated = told
+    assert simulated == real
+    assert ("event", 2, f"{zookeeper_root}/a") in real
 
 
 def test_the_comparison_would_notice_a_difference(
     zookeeper: Server, zookeeper_root: str, model: Ensemble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mutation of the model: it counts changes of children from one."""
-    from simulation.store import Znode
-
     original = Znode.stat
     monkeypatch.setattr(Znode, "stat", lambda znode: original(znode)._replace(cversion=original(znode).cversion + 1))
     with pytest.raises(AssertionError):
-        test_it_answers_as_the_real_one_does(zookeeper, zookeeper_root, model, 0)
+        compare(zookeeper.hosts, zookeeper_root, model, 0)
+
+
+def test_the_comparison_would_notice_what_a_session_leaves_behind(
+    zookeeper: Server, zookeeper_root: str, model: Ensemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mutation of the model: ephemerals stay."""
+    monkeypatch.setattr(Leader, "expire", lambda *_args: None)
+    with pytest.raises(AssertionError):
+        test_what_a_session_held_goes_with_it(zookeeper, zookeeper_root, model, "close")
 
 
 def test_an_acl_is_read_past() -> None:

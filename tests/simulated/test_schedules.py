@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[2]
-MECHANISMS = ["epoch", "sequence", "gap", "fence", "members", "guard"]
+WORKLOADS = ["live", "durable", "group", "limits", "transaction", "delayed", "cache"]
+MECHANISMS = [
+    *("epoch", "sequence", "fan-out", "resend", "names", "gap", "fence", "parts", "scopes", "members", "keys"),
+    *("room", "refusal", "overflow", "together", "guard"),
+]
 ENOUGH = "2000"
 """Seeds that any of these is missed within; which one it is changes with the code, for so do the schedules."""
 
@@ -29,7 +33,7 @@ def simulate(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("workload", ["live", "durable", "group", "delayed", "cache"])
+@pytest.mark.parametrize("workload", WORKLOADS)
 def test_every_promise_is_kept(workload: str) -> None:
     """A fixed set of schedules; `make simulate` runs as many more as one likes."""
     code, said = simulate("--seeds", "20", "--workload", workload)
@@ -40,7 +44,16 @@ def test_a_seed_is_one_schedule() -> None:
     """To the last step: a failure can be looked at as often as needed."""
     first, second = (simulate("--seed", "7")[1] for _ in range(2))
     assert re.sub(r"in [0-9.]+ s", "", first) == re.sub(r"in [0-9.]+ s", "", second)
-    assert "5 schedules" in first
+    assert f"{len(WORKLOADS)} schedules" in first
+
+
+def test_all_workloads_and_mechanisms_are_tried() -> None:
+    """Those that the command knows are those that are named here, and in the document."""
+    said = " ".join(simulate("--help")[1].split())
+    assert f"[{'|'.join(WORKLOADS)}]" in said.replace("| ", "|")
+    assert f"[{'|'.join(MECHANISMS)}]" in said.replace("| ", "|")
+    document = (PROJECT / "docs" / "simulation.md").read_text()
+    assert re.findall(r"^\| `([a-z-]+)` \| [a-z]+ \|", document, re.MULTILINE) == MECHANISMS
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -59,3 +72,13 @@ def test_the_seeds_can_be_shared_by_processes() -> None:
     """The counts are those of all of them."""
     code, said = simulate("--seeds", "4", "--jobs", "2", "--workload", "live")
     assert (code, "4 schedules (live)" in said) == (0, True), said
+
+
+def test_what_is_taken_away_is_taken_away_from_all_processes() -> None:
+    """And what makes no sense for several seeds is refused."""
+    code, said = simulate("--without", "scopes", "--seeds", "8", "--jobs", "2")
+    assert (code, said.count("BROKEN: durable")) == (0, 2), said
+    code, said = simulate("--faults", "0", "--seeds", "4", "--jobs", "2")
+    assert (code, "give --seed too" in said) == (2, True), said
+    code, said = simulate("--faults", "9", "--seed", "4", "--workload", "live")
+    assert (code, "give places from 0" in said) == (2, True), said
