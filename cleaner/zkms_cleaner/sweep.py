@@ -19,7 +19,7 @@ import msgspec
 
 from zkms.discovery import Discovery
 from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, NotEmpty, StoreError, TransactionFailed
-from zkms.operations import Create, Delete, Operation, SetData, transaction_size
+from zkms.operations import Check, Create, Delete, Operation, SetData, transaction_size
 from zkms.purge import BATCH, BATCH_BYTES, delete_queue
 from zkms.session import Session
 from zkms.trail.recorder import Recorder
@@ -77,7 +77,7 @@ class Sweeper:
         self._discovery = Discovery(session, tree)
         self._orphans = Orphans(session, tree, producer_idle=producer_idle, wall_clock=wall_clock)
         self._leftovers = Leftovers(session, tree, unused_after=unused_after, wall_clock=wall_clock)
-        self._seen: dict[tuple[str, int], float] = {}
+        self._seen: dict[tuple[str, int, int], float] = {}
         self._lead = ""
         self._failed = 0
 
@@ -86,8 +86,9 @@ class Sweeper:
         seen, now, found = {}, self._clock(), []
         orphans = self._orphans.find()
         for finding in [*orphans, *(each for each, _ in self._leftovers.find(self._orphans.topics))]:
-            # Whoever came back meanwhile and went again has changed the version: the grace begins anew.
-            key = finding.path, finding.version
+            # Whoever came back meanwhile and went again has changed the version: the grace begins anew. So does that of
+            # a queue which is being restored, as long as its restore goes on.
+            key = finding.path, finding.version, finding.restore
             seen[key] = self._seen.get(key, now)
             immediate = finding.kind not in ORPHANS or finding.reason == PURGED
             left = 0.0 if immediate else max(0.0, seen[key] + self._grace - now)
@@ -128,6 +129,8 @@ class Sweeper:
             state = QueueState("")
         gone = encode(msgspec.structs.replace(state, gone=PURGED))
         operations: list[Operation] = [SetData(finding.path, gone, finding.version)]
+        if finding.restore >= 0:
+            operations.append(Check(self._tree.restores, finding.restore))
         if finding.topic_exists:
             operations += [Create(registration), Delete(registration)]
             if finding.flagged:
