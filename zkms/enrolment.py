@@ -231,14 +231,9 @@ class Enrolment:
     def _delete_queue(self, queue: str, version: int) -> None:
         """Remove a queue that nobody may take over; one that was made anew in its place is not touched."""
         try:
-            delete_queue(self._session, queue, [Check(queue, version)])
+            delete_queue(self._session, queue, version=version)
         except TransactionFailed as error:
-            if not isinstance(error.cause, _MOVED) or error.operation.path != queue:
-                raise error.cause from error
-        try:
-            self._session.multi([Delete(queue.rpartition("/")[0])])
-        except TransactionFailed as error:
-            if not (failed_with(error, NodeMissing) or failed_with(error, NotEmpty)):
+            if not failed_with(error, BadVersion, path=queue):
                 raise error.cause from error
 
     def members(self, topic: str, name: str) -> list[str]:

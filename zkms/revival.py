@@ -140,12 +140,12 @@ class Revival:
             return StoreError(
                 f"{self._name!r} of {self._topic!r} was registered by somebody else while it was restored, and has "
                 f"nothing of what is in the backup: keep consumers away, give it up with unsubscribe(), then restore "
-                f"again, with --add"
+                f"again"
             )
         if isinstance(error.cause, _MOVED):
             return StoreError(
                 f"{self._name!r} of {self._topic!r} is not restored, for somebody else has changed it meanwhile "
-                f"({error.cause}): keep consumers away, then restore again, with --add"
+                f"({error.cause}): keep consumers away, then restore again"
             )
         return error.cause
 

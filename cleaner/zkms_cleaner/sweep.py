@@ -3,7 +3,8 @@
 A queue whose registration has been missing for the grace period is condemned by one transaction: check that we lead,
 write the reason into the queue at the version we read, prove that the registration does not exist (create and delete
 it), bump the topic's epoch. A subscriber that comes back at that moment either registers first, and we fail, or finds
-its queue condemned and takes a new one. Only then are the entries removed, in transactions that check the lead too.
+its queue condemned and makes a new one. Only then are the entries removed, in transactions that check the lead too, and
+that it is still that queue.
 A producer's node goes when its client has been gone and silent for long. What was set aside in dead/ stays.
 """
 
@@ -118,7 +119,13 @@ class Sweeper:
         """Make queues unusable for good, and return those that are; not those that somebody came back to."""
         alive = {finding: self._condemnation(finding) for finding in queues if not finding.condemned}
         condemned = self._commit_all(lead, alive)
-        return [finding for finding in queues if finding.condemned or finding in condemned]
+        return [
+            msgspec.structs.replace(finding, version=finding.version + 1, condemned=True)
+            if finding in condemned
+            else finding
+            for finding in queues
+            if finding.condemned or finding in condemned
+        ]
 
     def _condemnation(self, finding: Finding) -> list[Operation]:
         subscription, topic = finding.path.split("/")[-2:]
@@ -147,7 +154,7 @@ class Sweeper:
         names_in: dict[Finding, list[str]] = {}
         for finding, (names, _) in listed.items():
             operations: list[Operation] = [Delete(f"{finding.path}/{name}") for name in names[: 2 * SMALL]]
-            operations.append(Delete(finding.path))
+            operations.append(Delete(finding.path, finding.version))
             if finding.alone:
                 operations.append(Delete(finding.path.rsplit("/", 1)[0]))
             transactions[finding] = operations
@@ -167,10 +174,14 @@ class Sweeper:
         for finding in queues:
             names: set[str] = set()
             try:
-                entries = delete_queue(self._session, finding.path, lead.guard, lambda _count: self._check(), names.add)
-            except (ConnectionLost, TransactionFailed):
+                entries = delete_queue(
+                    self._session, finding.path, lead.guard, lambda _count: self._check(), names.add, finding.version
+                )
+            except ConnectionLost:
                 raise
             except StoreError as error:
+                if isinstance(error, TransactionFailed) and error.operation.path != finding.path:
+                    raise
                 self._note(finding, error)
                 continue
             done = msgspec.structs.replace(finding, entries=entries)

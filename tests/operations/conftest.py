@@ -39,3 +39,14 @@ def beside(zookeeper: Server, other: Tree) -> Iterator[zkms.Bus]:
     """A bus on the other root."""
     with zkms.connect(zookeeper.hosts, root=other.root, cleaner=False) as connected:
         yield connected
+
+
+def drain(bus: zkms.Bus, topic: str, *, timeout: float = 1.0, **options: object) -> list[zkms.Message]:
+    """All that waits, acked."""
+    sub = bus.subscribe(topic, **options)  # type: ignore[call-overload]
+    found = []
+    while messages := sub.fetch(500, timeout=timeout):
+        sub.ack(messages)
+        found += messages
+    sub.close()
+    return found

@@ -80,10 +80,7 @@ def restore(settings: Settings, file: Path, dry_run: bool, add: bool) -> None:
     for name in done.kept:
         click.echo(f"Left as it is, because it exists: {escape(name)}.", err=True)
     if done.again:
-        click.echo(
-            "This file was restored here before: its delayed messages and dead letters were not put back again.",
-            err=True,
-        )
+        click.echo("It was restored here before: its delayed messages and dead letters were not put back.", err=True)
 
 
 def _contents(summary: Summary) -> str:
@@ -96,6 +93,4 @@ def _contents(summary: Summary) -> str:
 def _left_out(summary: Summary) -> str:
     more = ", ..." if summary.unreadable > len(summary.such_as) else ""
     paths = ", ".join(map(escape, summary.such_as))
-    return (
-        f"Not in the backup, for want of permission to read it: {plural(summary.unreadable, 'znode')}: {paths}{more}."
-    )
+    return f"Not in the backup, for want of permission to read: {plural(summary.unreadable, 'znode')}: {paths}{more}."
