@@ -33,13 +33,12 @@ from zkms.archive import (
     LateRecord,
     LetterRecord,
     Subscribed,
-    Summary,
     Writer,
-    examine,
 )
 from zkms.delayed import Delayed, parse_bucket, parse_delayed
 from zkms.discovery import Discovery
 from zkms.errors import CannotDecode, NewerLayout, NodeMissing, StoreError, Unauthorised
+from zkms.examination import Summary, examine
 from zkms.patterns import is_pattern, matches
 from zkms.session import Session
 from zkms.tree import (

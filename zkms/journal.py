@@ -11,17 +11,23 @@ It holds the last few files only, so it does not grow.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal
 
 import msgspec
 
 from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, StoreError, TransactionFailed
-from zkms.operations import Check, Create, Operation, SetData
+from zkms.operations import MAX_TRANSACTION, Check, Create, Operation, SetData, transaction_size
 from zkms.session import Session, failed_with
 from zkms.tree import FileProgress, Restores, Tree, decode, encode
 
 FILES = 16
 """Of which it is known that they were restored, and how far."""
+BATCH = 500
+BATCH_BYTES = MAX_TRANSACTION // 2
+ATTEMPTS = 20
+"""Times that a bucket or a shelf is made again which somebody else removes at that moment."""
 
 
 class Journal:
@@ -109,6 +115,62 @@ class Journal:
 
     def _data(self, progress: FileProgress) -> bytes:
         return encode(Restores(self.claim, self._others | {self._digest: progress}))
+
+
+class Batch:
+    """Records of one kind, put back in order by transactions that count them."""
+
+    def __init__(
+        self, session: Session, journal: Journal, kind: Literal["letters", "delayed"], remake: Callable[[str], None]
+    ) -> None:
+        self.stored = 0
+        """Messages."""
+        self._session = session
+        self._journal = journal
+        self._kind = kind
+        self._remake = remake
+        """Makes the parent anew: a bucket that is over is removed by the cleaner, a shelf by whoever likes."""
+        self._items: list[tuple[Create, int]] = []
+        self._places = self._size = 0
+
+    def put(self, create: Create | None, messages: int) -> None:
+        """The next one; None if it is only to be counted."""
+        size = 0 if create is None else transaction_size([create], self._session.overhead)
+        if self._places and (self._places >= BATCH or self._size + size > BATCH_BYTES):
+            self.flush()
+        if create is not None:
+            self._items.append((create, messages))
+        self._places += 1
+        self._size += size
+
+    def flush(self) -> None:
+        """All that was put is there, or was there before."""
+        if not self._places:
+            return
+        count = getattr(self._journal.progress, self._kind) + self._places
+        progress = msgspec.structs.replace(self._journal.progress, **{self._kind: count})
+        for attempt in range(ATTEMPTS):
+            try:
+                self._journal.write([create for create, _ in self._items], progress)
+                break
+            except TransactionFailed as error:
+                if attempt + 1 == ATTEMPTS or not isinstance(error.cause, (NodeExists, NodeMissing)):
+                    raise error.cause from error
+                if isinstance(error.cause, NodeMissing):
+                    self._remake(error.operation.path.rpartition("/")[0])
+                else:
+                    self._leave_out()
+        self.stored += sum(messages for _, messages in self._items)
+        self._items, self._places, self._size = [], 0, 0
+
+    def _leave_out(self) -> None:
+        """What is there already."""
+        asked = [(item, self._session.exists_async(item[0].path)) for item in self._items]
+        self._items = [
+            item
+            for item, reply in asked
+            if self._session.answer(reply, partial(self._session.exists_async, item[0].path)) is None
+        ]
 
 
 def make(session: Session, path: str, data: bytes = b"") -> None:

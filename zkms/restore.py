@@ -9,21 +9,17 @@ but for subscriptions that are missing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from zkms.archive import (
     DelayedRecord,
     EntryRecord,
-    Examined,
     LaneRecord,
     LetterRecord,
     Subscribed,
-    examine,
     records,
 )
 from zkms.backup import QUIET, SEQUENCE, Progress
@@ -31,18 +27,15 @@ from zkms.delay import Delays
 from zkms.delayed import parse_bucket, parse_delayed
 from zkms.discovery import Discovery
 from zkms.enrolment import Enrolment
-from zkms.errors import NodeExists, NodeMissing, StoreError, TransactionFailed, ZkmsError
-from zkms.journal import Journal, make
+from zkms.errors import NodeMissing, StoreError, ZkmsError
+from zkms.examination import Examined, examine
+from zkms.journal import Batch, Journal, make
 from zkms.layout import ensure_tree
-from zkms.operations import MAX_TRANSACTION, Create, transaction_size
+from zkms.operations import Create
 from zkms.revival import Revival
 from zkms.session import Session
 from zkms.tree import Shelf, Tree, decode, encode
 
-BATCH = 500
-BATCH_BYTES = MAX_TRANSACTION // 2
-ATTEMPTS = 20
-"""Times that a bucket or a shelf is made again which somebody else removes at that moment."""
 _LETTER = re.compile(r"d\.1\.\d{1,9}\.\d{10}", re.ASCII)
 
 
@@ -176,7 +169,7 @@ class _Target:
 
     def put_letters(self, found: Iterable[LetterRecord]) -> None:
         """On their shelves, before anybody could add to them; a shelf that somebody else has made is left as it is."""
-        before, batch = self._journal.progress, _Batch(self._session, self._journal, "letters", self._make_shelf)
+        before, batch = self._journal.progress, Batch(self._session, self._journal, "letters", self._make_shelf)
         for place, record in enumerate(found):
             self._progress(1)
             if place < before.letters or before.finished:
@@ -208,7 +201,7 @@ class _Target:
 
     def put_delayed(self, found: Iterable[DelayedRecord]) -> None:
         """Where they wait until they are due; what waits there already is left as it is."""
-        before, batch = self._journal.progress, _Batch(self._session, self._journal, "delayed", self._delays.make)
+        before, batch = self._journal.progress, Batch(self._session, self._journal, "delayed", self._delays.make)
         for place, record in enumerate(found):
             self._progress(1)
             item = parse_delayed(record.bucket, record.name)
@@ -218,57 +211,3 @@ class _Target:
             batch.put(Create(item.path(self._tree), record.data), item.messages)
         batch.flush()
         self.done.delayed = batch.stored
-
-
-class _Batch:
-    """Records of one kind, put back in order by transactions that count them."""
-
-    def __init__(
-        self, session: Session, journal: Journal, kind: Literal["letters", "delayed"], remake: Callable[[str], None]
-    ) -> None:
-        self.stored = 0
-        """Messages."""
-        self._session = session
-        self._journal = journal
-        self._kind = kind
-        self._remake = remake
-        """Makes the parent anew: a bucket that is over is removed by the cleaner, a shelf by whoever likes."""
-        self._items: list[tuple[Create, int]] = []
-        self._places = self._size = 0
-
-    def put(self, create: Create | None, messages: int) -> None:
-        """The next one; None if it is only to be counted."""
-        size = 0 if create is None else transaction_size([create], self._session.overhead)
-        if self._places and (self._places >= BATCH or self._size + size > BATCH_BYTES):
-            self.flush()
-        if create is not None:
-            self._items.append((create, messages))
-        self._places += 1
-        self._size += size
-
-    def flush(self) -> None:
-        """All that was put is there, or was there before."""
-        count = getattr(self._journal.progress, self._kind) + self._places
-        progress = msgspec.structs.replace(self._journal.progress, **{self._kind: count})
-        for attempt in range(ATTEMPTS):
-            try:
-                self._journal.write([create for create, _ in self._items], progress)
-                break
-            except TransactionFailed as error:
-                if attempt + 1 == ATTEMPTS or not isinstance(error.cause, (NodeExists, NodeMissing)):
-                    raise error.cause from error
-                if isinstance(error.cause, NodeMissing):
-                    self._remake(error.operation.path.rpartition("/")[0])
-                else:
-                    self._leave_out()
-        self.stored += sum(messages for _, messages in self._items)
-        self._items, self._places, self._size = [], 0, 0
-
-    def _leave_out(self) -> None:
-        """What is there already."""
-        asked = [(item, self._session.exists_async(item[0].path)) for item in self._items]
-        self._items = [
-            item
-            for item, reply in asked
-            if self._session.answer(reply, partial(self._session.exists_async, item[0].path)) is None
-        ]

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
-from kazoo.security import make_digest_acl
 
 import zkms
 from operations.conftest import drain
@@ -24,10 +22,10 @@ from zkms.archive import (
     LateRecord,
     Subscribed,
     Writer,
-    examine,
     records,
 )
 from zkms.backup import _Lane, _Source, back_up
+from zkms.examination import examine
 from zkms.restore import RootInUse, restore
 from zkms.session import Session
 from zkms.testing.proxy import Proxy
@@ -140,10 +138,9 @@ def test_what_becomes_due_while_it_is_read_comes_back_once_for_everybody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Those who were read before it was due get it, and those who were read after it: the former are read again."""
-    for name in ("a", "b"):
-        bus.subscribe("orders", name=name).close()
-    bus.subscribe("order*", name="another").close()
-    bus.subscribe("orders.*", name="not its topic").close()
+    topics = {"a": "orders", "b": "orders", "every": "*"}
+    for name, topic in topics.items():
+        bus.subscribe(topic, name=name).close()
     read = _Source._lane
 
     def until_due(self: _Source, lane: _Lane) -> Iterator[LaneRecord | EntryRecord]:
@@ -158,11 +155,11 @@ def test_what_becomes_due_while_it_is_read_comes_back_once_for_everybody(
         summary = back_up(session, tree, tmp_path / "kept")
         if any(isinstance(record, LateRecord) for record in records(tmp_path / "kept")):
             break
-        assert [len(drain(bus, "orders", name=name)) for name in ("a", "b")] == [2, 2]
-    assert (summary.delayed, summary.messages) == (0, 4)
+        assert [len(drain(bus, topic, name=name)) for name, topic in topics.items()] == [2, 2, 2]
+    assert (summary.delayed, summary.messages) == (0, 6)
     assert restore(session, other, tmp_path / "kept").delayed == 0
-    for name in ("a", "b"):
-        assert [m.data for m in drain(beside, "orders", name=name)] == ["before", "now due"]
+    for name, topic in topics.items():
+        assert [m.data for m in drain(beside, topic, name=name)] == ["before", "now due"]
 
 
 def test_a_letter_that_is_requeued_while_it_is_read_is_in_it(
@@ -189,19 +186,18 @@ def test_a_letter_that_is_requeued_while_it_is_read_is_in_it(
 
 
 def test_what_may_not_be_read_is_left_out_and_told(
-    bus: Bus, beside: Bus, zookeeper: Server, session: Session, tree: Tree, other: Tree, tmp_path: Path
+    bus: Bus,
+    beside: Bus,
+    session: Session,
+    tree: Tree,
+    other: Tree,
+    tmp_path: Path,
+    lock: Callable[[str], str],
 ) -> None:
     """One entry that somebody else has locked does not keep the rest from being backed up."""
     bus.subscribe("orders", name="billing").close()
     bus.publish("orders", 1)
-    queue = tree.queue("billing", "orders")
-    client = KazooClient(zookeeper.hosts)
-    client.start()
-    try:
-        locked = client.create(f"{queue}/f.1.50.", b"?", sequence=True, acl=[make_digest_acl("e", "e", all=True)])
-    finally:
-        client.stop()
-        client.close()
+    locked = lock(tree.queue("billing", "orders"))
     bus.publish("orders", 2)
     summary = back_up(session, tree, tmp_path / "kept")
     assert (summary.messages, summary.unreadable, summary.such_as) == (2, 1, (locked,))

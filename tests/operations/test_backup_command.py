@@ -7,12 +7,11 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cli.conftest import Quick, quick  # noqa: F401 - a fixture
-from kazoo.client import KazooClient
-from kazoo.security import make_digest_acl
 
 from zkms import Bus
 from zkms.archive import BadBackup
@@ -77,20 +76,13 @@ def test_a_full_disk_ends_a_backup_with_a_sentence(
 def test_a_backup_that_is_not_all_says_so(
     bus: Bus,
     quick: Quick,  # noqa: F811
-    zookeeper: Server,
     zookeeper_root: str,
     tmp_path: Path,
+    lock: Callable[[str], str],
 ) -> None:
     """By its exit code, when it is made; and in words again, when it is restored."""
     bus.subscribe("orders", name="billing").close()
-    queue = bus.tree.queue("billing", "orders")
-    client = KazooClient(zookeeper.hosts)
-    client.start()
-    try:
-        locked = client.create(f"{queue}/f.1.50.", b"?", sequence=True, acl=[make_digest_acl("e", "e", all=True)])
-    finally:
-        client.stop()
-        client.close()
+    locked = lock(bus.tree.queue("billing", "orders"))
     done = quick("backup", str(tmp_path / "kept"))
     assert done.returncode == Exit.AMISS
     assert f"permission to read: 1 znode: {locked}." in done.stderr

@@ -13,10 +13,10 @@ from zkms_cleaner.sweep import Sweeper
 import zkms
 from operations.conftest import drain
 from zkms import Bus
-from zkms.archive import examine
 from zkms.backup import back_up
 from zkms.config import Config
 from zkms.delayed import parse_bucket
+from zkms.examination import examine
 from zkms.journal import FILES, Journal
 from zkms.layout import ensure_tree
 from zkms.operations import Delete, Operation, SetData
@@ -209,7 +209,7 @@ def test_lost_replies_bring_each_letter_back_once(
     letters: Path, through: tuple[Session, Proxy], tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever transaction's reply is lost: of the shelf, the journal, or the letters."""
-    monkeypatch.setattr("zkms.restore.BATCH", 4)
+    monkeypatch.setattr("zkms.journal.BATCH", 4)
     session, proxy = through
     for lost in range(1, 9):
         target = Tree(f"{tree.root}/restored-{lost}")
@@ -225,7 +225,7 @@ def test_letters_of_a_restore_that_was_cut_short_come_back_once(
     letters: Path, session: Session, other: Tree, before: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on behind those that it has put back, wherever they are now."""
-    monkeypatch.setattr("zkms.restore.BATCH", 2)
+    monkeypatch.setattr("zkms.journal.BATCH", 2)
     shelf = other.dead_queue("worker", "jobs")
     before(f"{shelf}/", _cut, nth=3)
     with pytest.raises(Cut):
@@ -269,8 +269,8 @@ def test_what_became_due_between_two_runs_does_not_come_twice(
     later: Path, session: Session, other: Tree, before: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was put back, and moved since; a restore that is over puts nothing back again, whoever asks for it."""
-    monkeypatch.setattr("zkms.restore.BATCH", 1)
-    before(f"{other.delayed}/", _cut, nth=5)  # two for each: the bucket, the frame
+    monkeypatch.setattr("zkms.journal.BATCH", 1)
+    before(f"{other.delayed}/", _cut, nth=6)  # two for each: the bucket, the frame
     with pytest.raises(Cut):
         restore(session, other, later)
     moved, waits = _delayed(session, other)
@@ -302,9 +302,9 @@ def test_lost_replies_bring_each_delayed_message_back_once(
     later: Path, through: tuple[Session, Proxy], tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reply that is lost is no reason to count it as there, or to count it twice."""
-    monkeypatch.setattr("zkms.restore.BATCH", 2)
+    monkeypatch.setattr("zkms.journal.BATCH", 2)
     session, proxy = through
-    for lost in range(8, 16):
+    for lost in range(6, 13):
         target = Tree(f"{tree.root}/restored-{lost}")
         ensure_tree(session, target)
         cut = proxy.cut_reply(lost, op="multi")

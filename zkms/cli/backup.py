@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from zkms.archive import Summary, examine
 from zkms.backup import back_up
 from zkms.cli.connection import inspect
 from zkms.cli.exit_codes import Exit
@@ -14,6 +13,7 @@ from zkms.cli.failure import Failure
 from zkms.cli.options import Settings, settings
 from zkms.cli.output import clock, escape, plural, print_json
 from zkms.cli.progress import Progress
+from zkms.examination import Summary, examine
 from zkms.names import new_client_id
 from zkms.restore import restore as restore_file
 
