@@ -130,14 +130,15 @@ def test_a_consumer_that_comes_meanwhile_has_all_or_nothing(
     assert sorted(message.data for message in drain(beside, "jobs", group="workers")) == [*range(KEYS)]
 
 
+@pytest.mark.parametrize("nth", [1, 2])
 def test_a_lane_that_was_removed_meanwhile_is_noticed(
-    group: Path, session: Session, other: Tree, beside: Bus, before: Callable[..., None]
+    group: Path, session: Session, other: Tree, beside: Bus, before: Callable[..., None], nth: int
 ) -> None:
-    """By a cleaner that waits for nobody, when the lane is filled and the next one is not; then it is run again."""
+    """By a cleaner that waits for nobody, before the next lane is made or before it is filled; then it is run again."""
     sweeper, lead = Sweeper(beside.session, other, grace=0.0), _lead(beside.session, other)
     removed: list[str] = []
     before(
-        f"{other.messages}/workers#1/", lambda: removed.extend(each.path for each in sweeper.sweep(lead).removed), nth=2
+        f"{other.messages}/workers#1/", lambda: removed.extend(each.path for each in sweeper.sweep(lead).removed), nth
     )
     with pytest.raises(zkms.StoreError, match="'workers' of 'jobs' is not restored"):
         restore(session, other, group)
