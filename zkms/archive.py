@@ -2,9 +2,10 @@
 
     14 bytes  b"zkms backup 1\\n"
     then for each record: length (4 bytes), crc32 (4 bytes), MessagePack
-    header; delayed...; for each subscription: subscription, for each lane: lane, entry...; letter...; end
+    header; letter...; for each subscription: subscription, for each lane: lane, entry...;
+    delayed...; late...; letter...; end
 
-What is read is checked before any of it is believed: lengths, checksums, names, order, and that nothing is missing.
+What is read is checked for lengths and checksums; whether it makes sense, and is all there, is `examination`'s to see.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -19,11 +22,8 @@ from zlib import crc32
 
 import msgspec
 
-from zkms import frame as frames
-from zkms.delayed import parse_delayed
-from zkms.errors import CannotDecode, InvalidArgument, ZkmsError
-from zkms.names import check_name, check_subscription, check_topic
-from zkms.tree import LAYOUT, Part, Registration, carried, lanes_of, parse_entry
+from zkms.errors import InvalidArgument, ZkmsError
+from zkms.tree import Part, Registration
 
 MAGIC = b"zkms backup 1\n"
 _PREFIX = struct.Struct("!II")
@@ -38,6 +38,14 @@ class BadBackup(ZkmsError):
         super().__init__(f"{file} cannot be restored: {reason}")
         self.file = file
         self.reason = reason
+
+
+class CannotWrite(ZkmsError):
+    """The disk is full, or the file too large for a limit; nothing is left of it."""
+
+    def __init__(self, file: Path, error: OSError) -> None:
+        super().__init__(f"{file} cannot be written: {error.strerror or error}; nothing was backed up")
+        self.file = file
 
 
 class Header(msgspec.Struct, frozen=True, tag="header"):
@@ -73,6 +81,18 @@ class EntryRecord(msgspec.Struct, frozen=True, tag="entry"):
     data: bytes
 
 
+class LateRecord(msgspec.Struct, frozen=True, tag="late"):
+    """An entry that was due, and so put into a lane, after the lane was read: it comes behind the lane's others."""
+
+    topic: str
+    subscription: str
+    partition: int
+    sequence: int
+    name: str
+    data: bytes
+    part: Part | None = None
+
+
 class DelayedRecord(msgspec.Struct, frozen=True, tag="delayed"):
     """A frame that was not due yet."""
 
@@ -94,28 +114,14 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     """Nothing is missing if so many records came before."""
 
     records: int
+    unreadable: int = 0
+    """Znodes that whoever made the backup was not allowed to read."""
+    such_as: tuple[str, ...] = ()
 
 
-Record = Header | Subscribed | LaneRecord | EntryRecord | DelayedRecord | LetterRecord | End
+Record = Header | Subscribed | LaneRecord | EntryRecord | LateRecord | DelayedRecord | LetterRecord | End
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
-
-
-class Summary(msgspec.Struct):
-    """What is in a backup."""
-
-    file: str
-    root: str
-    at: float
-    zkms: str
-    subscriptions: int = 0
-    messages: int = 0
-    """That wait in queues, and are not acked."""
-    delayed: int = 0
-    """Messages that were not due yet."""
-    letters: int = 0
-    records: int = 0
-    bytes: int = 0
 
 
 class Writer:
@@ -129,8 +135,10 @@ class Writer:
 
     def __enter__(self) -> Self:
         try:
-            # Messages are in it: nobody else's to read.
-            self._out = os.fdopen(os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+            self._part.unlink(missing_ok=True)
+            # Messages are in it: nobody else's to read, and written nowhere but here.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            self._out = os.fdopen(os.open(self._part, flags, 0o600), "wb")
         except OSError as error:
             raise InvalidArgument(f"{self._part} cannot be written: {error.strerror}") from error
         self._out.write(MAGIC)
@@ -141,7 +149,10 @@ class Writer:
         if self._out is None:
             raise InvalidArgument("use the writer in a with block")
         raw = _encoder.encode(record)
-        self._out.write(_PREFIX.pack(len(raw), crc32(raw)) + raw)
+        try:
+            self._out.write(_PREFIX.pack(len(raw), crc32(raw)) + raw)
+        except OSError as error:
+            raise CannotWrite(self.file, error) from error
         self.records += 1
 
     def __exit__(
@@ -150,17 +161,31 @@ class Writer:
         out, self._out = self._out, None
         if out is None:
             return
-        with out:
-            out.flush()
-            os.fsync(out.fileno())
-        if kind is None:
-            self._part.replace(self.file)
-        else:
-            self._part.unlink()
+        try:
+            if kind is None:
+                out.flush()
+                os.fsync(out.fileno())
+                self._part.replace(self.file)
+                _sync(self.file.parent)
+        except OSError as error:
+            raise CannotWrite(self.file, error) from error
+        finally:
+            with suppress(OSError):  # what is left in its buffer has no room either
+                out.close()
+            self._part.unlink(missing_ok=True)
 
 
-def records(file: Path) -> Iterator[Record]:
-    """All of them, or `BadBackup` where one is damaged; that the end is reached is `examine`'s to see."""
+def _sync(directory: Path) -> None:
+    """A name is on disk when its directory is."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def records(file: Path, digest: blake2b | None = None) -> Iterator[Record]:
+    """All of them, or `BadBackup` where one is damaged; that the end is reached is not seen here."""
     try:
         with file.open("rb") as source:
             if source.read(len(MAGIC)) != MAGIC:
@@ -173,109 +198,11 @@ def records(file: Path) -> Iterator[Record]:
                 raw = source.read(length) if length <= LARGEST else b""
                 if len(raw) != length or crc32(raw) != checksum:
                     raise BadBackup(file, f"the record at byte {at:,} is damaged or cut off")
+                if digest is not None:
+                    digest.update(prefix + raw)
                 try:
                     yield _decoder.decode(raw)
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     raise BadBackup(file, f"the record at byte {at:,} is malformed: {error}") from error
     except OSError as error:
         raise BadBackup(file, error.strerror or str(error)) from error
-
-
-def examine(file: Path) -> tuple[Summary, set[tuple[str, int]]]:
-    """Look at all of it: what is in it, and which delayed frames became due while it was made, so are in it twice."""
-    found = records(file)
-    header = next(found, None)
-    if not isinstance(header, Header):
-        raise BadBackup(file, "it has no header")
-    if header.layout > LAYOUT:
-        raise BadBackup(file, f"it was made of layout {header.layout}, this zkms knows {LAYOUT}: upgrade zkms")
-    summary = Summary(str(file), header.root, header.at, header.zkms, records=1, bytes=file.stat().st_size)
-    examiner = _Examiner(summary)
-    for record in found:
-        try:
-            examiner.see(record)
-        except (ValueError, CannotDecode) as error:
-            raise BadBackup(file, f"record {summary.records + 1:,}: {error}") from error
-        summary.records += 1
-    if not examiner.ended:
-        raise BadBackup(file, "it is cut off: its end is missing")
-    return summary, examiner.twice
-
-
-class _Examiner:
-    """Sees to it that records come in order and make sense; `ValueError` if not."""
-
-    def __init__(self, summary: Summary) -> None:
-        self.ended = False
-        self.twice: set[tuple[str, int]] = set()
-        self._summary = summary
-        self._delayed: set[tuple[str, int]] = set()
-        self._lanes = self._whole = 0
-        """That have still to come, and of how many."""
-        self._lane: LaneRecord | None = None
-        self._entries = 0
-        self._last = -1
-
-    def see(self, record: Record) -> None:
-        """The next one."""
-        if self.ended:
-            raise ValueError("something comes after the end")
-        if isinstance(record, EntryRecord):
-            self._see_entry(record)
-        elif self._entries:
-            raise ValueError(f"{self._entries:,} entries are missing before it")
-        elif isinstance(record, LaneRecord):
-            self._see_lane(record)
-        elif self._lanes:
-            raise ValueError(f"{self._lanes:,} lanes are missing before it")
-        elif isinstance(record, Subscribed):
-            check_topic(record.topic)
-            check_subscription("subscription", record.name)
-            if record.registration.kind == "live":
-                raise ValueError("a live subscription cannot be kept")
-            self._summary.subscriptions += 1
-            self._lanes = self._whole = len(lanes_of(record.name, record.registration))
-        elif isinstance(record, DelayedRecord):
-            item = parse_delayed(record.bucket, record.name)
-            if item is None or record.bucket < 0 or "/" in record.name:
-                raise ValueError(f"{record.name!r:.80} is no delayed message")
-            self._delayed.add((item.producer, item.number))
-            self._summary.delayed += item.messages
-        elif isinstance(record, LetterRecord):
-            for name in (record.shelf, record.topic):
-                check_name("dead letter", name)
-            if not record.name or "/" in record.name or record.name in (".", ".."):
-                raise ValueError(f"{record.name!r:.80} is no dead letter")
-            self._summary.letters += 1
-        elif isinstance(record, End):
-            if record.records != self._summary.records:
-                raise ValueError(f"{record.records:,} records were written, {self._summary.records:,} are here")
-            self.ended = True
-        else:
-            raise ValueError("a second header")
-
-    def _see_lane(self, record: LaneRecord) -> None:
-        if not self._lanes or record.partition != self._whole - self._lanes:
-            raise ValueError(f"lane {record.partition} is out of place")
-        self._lanes -= 1
-        self._lane, self._entries, self._last = record, record.entries, -1
-
-    def _see_entry(self, record: EntryRecord) -> None:
-        if self._lane is None or not self._entries:
-            raise ValueError("an entry that belongs to no lane")
-        entry = parse_entry(f"{record.name}{record.sequence:010d}")
-        if entry.foreign or entry.body is not None or record.sequence <= self._last:
-            raise ValueError(f"{record.name!r:.80} is out of place")
-        self._entries -= 1
-        self._last = record.sequence
-        if entry.gap:
-            return
-        part = self._lane.parts.get(record.sequence)
-        self._summary.messages += entry.messages - (0 if part is None else part.count)
-        if self._delayed:
-            try:
-                frame = frames.decode(carried(entry.name) if entry.carrier else record.data)
-            except CannotDecode:
-                return  # its reader sets it aside, as it would have done
-            if (frame.producer, frame.seq) in self._delayed:
-                self.twice.add((frame.producer, frame.seq))

@@ -46,12 +46,9 @@ class Enrolment:
         self._tree = tree
         self._client_id = client_id
 
-    def enrol(
-        self, topic: str, name: str, wanted: Registration, ledgers: Sequence[Ledger] = ()
-    ) -> tuple[Registration, bool]:
+    def enrol(self, topic: str, name: str, wanted: Registration) -> tuple[Registration, bool]:
         """Register, unless that is done; the registration as it is, and whether we made it.
 
-        `ledgers` are those of its lanes, where what waits in its queues is known from before.
         `GroupMismatch` if one of that name is there that is of another kind, or has other partitions or selectors.
         """
         deadline = time.monotonic() + self._session.config.request_timeout
@@ -64,7 +61,7 @@ class Enrolment:
                 _compare(topic, name, found, wanted)
                 return found, False
             try:
-                self._session.multi(self._operations(topic, name, wanted, ledgers), deadline=deadline)
+                self._session.multi(self._operations(topic, name, wanted), deadline=deadline)
                 return wanted, True
             except TransactionFailed as error:
                 if not isinstance(error.cause, _MOVED) or time.monotonic() >= deadline:
@@ -85,7 +82,7 @@ class Enrolment:
         except msgspec.MsgspecError as error:
             raise StoreError(f"overwritten by another program: {error}", path=path) from error
 
-    def _operations(self, topic: str, name: str, wanted: Registration, ledgers: Sequence[Ledger]) -> list[Operation]:
+    def _operations(self, topic: str, name: str, wanted: Registration) -> list[Operation]:
         tree = self._tree
         operations: list[Operation] = []
         lanes = lanes_of(name, wanted)
@@ -93,15 +90,21 @@ class Enrolment:
             if self._session.exists(tree.subscription(lane)) is None:
                 operations.append(Create(tree.subscription(lane)))
             operations.append(self._queue(tree.queue(lane, topic)))
+        operations += self.books(topic, name, [Ledger()] * len(lanes))
+        operations += [Create(tree.registration(topic, name), encode(wanted)), SetData(tree.topic(topic), b"")]
+        return operations
+
+    def books(self, topic: str, name: str, ledgers: Sequence[Ledger]) -> list[Operation]:
+        """What makes all that a subscription knows of itself, parents first: its plan, its lanes' ledgers."""
+        tree = self._tree
         group, parent = tree.group(name, topic), tree.ledgers(name, topic)
+        operations: list[Operation] = []
         if self._session.exists(group.rpartition("/")[0]) is None:
             operations.append(Create(group.rpartition("/")[0]))
         fresh = {group: encode(Plan()), tree.members(name, topic): b"", parent: b""}
-        for number in range(len(lanes)):
-            fresh[tree.ledger(name, topic, number)] = encode(ledgers[number] if ledgers else Ledger())
+        fresh |= {tree.ledger(name, topic, number): encode(ledger) for number, ledger in enumerate(ledgers)}
         operations += self._put(fresh)
         operations += [Delete(path) for path in self._below(parent) if path not in fresh]
-        operations += [Create(tree.registration(topic, name), encode(wanted)), SetData(tree.topic(topic), b"")]
         return operations
 
     def _put(self, fresh: Mapping[str, bytes]) -> list[Operation]:
@@ -130,7 +133,9 @@ class Enrolment:
         try:
             data, stat = self._session.get(queue)
             found = decode(data, QueueState)
-            if not found.gone:  # its registration was removed by hand: what waits is kept, and what is known of it
+            # Its registration was removed by hand: what waits is kept, and what is known of it. But not what a restore
+            # has put there so far.
+            if not (found.gone or found.restore):
                 return SetData(queue, encode(msgspec.structs.replace(found, client=self._client_id)), stat.version)
             self._delete_queue(queue, stat.version)
         except NodeMissing:
@@ -225,16 +230,11 @@ class Enrolment:
                 raise error.cause from error
 
     def _delete_queue(self, queue: str, version: int) -> None:
-        """Remove a queue that is marked as gone; one that was made anew in its place is not touched."""
+        """Remove a queue that nobody may take over; one that was made anew in its place is not touched."""
         try:
-            delete_queue(self._session, queue, [Check(queue, version)])
+            delete_queue(self._session, queue, version=version)
         except TransactionFailed as error:
-            if not isinstance(error.cause, _MOVED) or error.operation.path != queue:
-                raise error.cause from error
-        try:
-            self._session.multi([Delete(queue.rpartition("/")[0])])
-        except TransactionFailed as error:
-            if not (failed_with(error, NodeMissing) or failed_with(error, NotEmpty)):
+            if not failed_with(error, BadVersion, path=queue):
                 raise error.cause from error
 
     def members(self, topic: str, name: str) -> list[str]:

@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from zkms.errors import ConnectionLost, NodeMissing, NotEmpty, TransactionFailed
-from zkms.operations import MAX_TRANSACTION, Delete, Operation, transaction_size
+from zkms.errors import BadVersion, ConnectionLost, NodeMissing, NotEmpty, TransactionFailed
+from zkms.operations import MAX_TRANSACTION, Check, Delete, Operation, transaction_size
 from zkms.session import Session, failed_with
 
 BATCH = 1000
@@ -106,11 +106,14 @@ def delete_queue(
     guard: Sequence[Operation] = (),
     progress: Callable[[int], None] = lambda _count: None,
     seen: Callable[[str], object] = lambda _name: None,
+    version: int = -1,
 ) -> int:
     """Delete a queue with its entries, and its subscription's znode if that was the last one; return the entries.
 
-    `seen` gets the entries' names, some of them twice where ZooKeeper did not answer.
+    `seen` gets the entries' names, some of them twice where ZooKeeper did not answer. Of a queue that has another
+    `version` (-1: any), such as one that was made anew in its place, nothing is deleted: `TransactionFailed`.
     """
+    fence: list[Operation] = [] if version < 0 else [Check(queue, version)]
 
     def every(name: str) -> bool:
         seen(name)
@@ -118,11 +121,11 @@ def delete_queue(
 
     deleted = 0
     while True:
-        deleted += delete_children(session, queue, guard, progress, every)
         try:
-            session.multi([*guard, Delete(queue)])
+            deleted += delete_children(session, queue, [*guard, *fence], progress, every)
+            session.multi([*guard, Delete(queue, version)])
         except TransactionFailed as error:
-            if error.index < len(guard):
+            if error.index < len(guard) or failed_with(error, BadVersion, path=queue):
                 raise
             if failed_with(error, NotEmpty):
                 continue

@@ -1,8 +1,9 @@
-"""A backup's way back: queues and ledgers, what is delayed, dead letters.
+"""A backup's way back: dead letters, subscriptions with what waits for them, what is delayed.
 
-The queues are filled first and the subscription is registered last, together with its ledgers: nobody reads a part of
-it, and what is published afterwards comes behind what is restored. Each transaction writes its queue at the version
-that the last one left, so a lost reply puts nothing there twice, and a cleaner that removes it meanwhile is noticed.
+Each subscription is filled before it is registered (see revival.py), so it is there as a whole or not at all. Dead
+letters and delayed messages are counted in the transactions that put them back (see journal.py). So a restore that was
+cut short, wherever, is run again and does what is left; and a file that was restored is not restored a second time,
+but for subscriptions that are missing.
 """
 
 from __future__ import annotations
@@ -13,21 +14,28 @@ from pathlib import Path
 
 import msgspec
 
-from zkms.archive import DelayedRecord, EntryRecord, LaneRecord, LetterRecord, Subscribed, examine, records
+from zkms.archive import (
+    DelayedRecord,
+    EntryRecord,
+    LaneRecord,
+    LetterRecord,
+    Subscribed,
+    records,
+)
 from zkms.backup import QUIET, SEQUENCE, Progress
 from zkms.delay import Delays
 from zkms.delayed import parse_bucket, parse_delayed
 from zkms.discovery import Discovery
 from zkms.enrolment import Enrolment
-from zkms.errors import BadVersion, ConnectionLost, NodeExists, StoreError, TransactionFailed, ZkmsError
+from zkms.errors import NodeMissing, StoreError, ZkmsError
+from zkms.examination import Examined, examine
+from zkms.journal import Batch, Journal, make
 from zkms.layout import ensure_tree
-from zkms.operations import MAX_TRANSACTION, Create, Operation, SetData, transaction_size
-from zkms.purge import delete_queue
-from zkms.session import Session, failed_with
-from zkms.tree import Ledger, QueueState, Tree, encode, lanes_of
+from zkms.operations import Create
+from zkms.revival import Revival
+from zkms.session import Session
+from zkms.tree import Shelf, Tree, decode, encode
 
-BATCH = 500
-BATCH_BYTES = MAX_TRANSACTION // 2
 _LETTER = re.compile(r"d\.1\.\d{1,9}\.\d{10}", re.ASCII)
 
 
@@ -49,7 +57,9 @@ class Restored(msgspec.Struct):
     delayed: int = 0
     letters: int = 0
     kept: list[str] = []
-    """Subscriptions that were there already, and were left as they are."""
+    """Subscriptions, and subscriptions' dead letters, that were there already and were left as they are."""
+    again: bool = False
+    """Whether this file was restored here before: its delayed messages and dead letters are not put back again."""
 
 
 def restore(
@@ -57,23 +67,28 @@ def restore(
 ) -> Restored:
     """Put back what is in the file; `RootInUse` where anything is kept already, unless it may be added to.
 
-    Subscriptions that exist are left as they are, and named; so a restore that was cut short can be run again.
+    Subscriptions that exist are left as they are, and named. One that was cut short is run again: it does what is left.
     """
-    _, twice = examine(file)
+    examined = examine(file)
     ensure_tree(session, tree)
     if session.rights is not None:  # whoever restores would own it
         raise StoreError(
             "has separate roles, and what is restored could not be given to its subscribers", path=tree.root
         )
-    if not add and (what := _in_use(session, tree)):
+    journal = Journal(session, tree, examined.digest)
+    begun = journal.look()
+    resumes = begun is not None and not begun.finished
+    if not (add or resumes) and (what := _in_use(session, tree)):
         raise RootInUse(tree.root, what)
-    target = _Target(session, tree, client, progress)
+    journal.open()
+    target = _Target(session, tree, journal, examined, client, progress)
     target.put_letters(record for record in records(file) if isinstance(record, LetterRecord))
     target.put_subscriptions(
         record for record in records(file) if isinstance(record, Subscribed | LaneRecord | EntryRecord)
     )
     # Last: what is overdue is moved at once, to those who subscribe.
-    target.put_delayed((record for record in records(file) if isinstance(record, DelayedRecord)), twice)
+    target.put_delayed(record for record in records(file) if isinstance(record, DelayedRecord))
+    journal.write((), msgspec.structs.replace(journal.progress, finished=True))
     return target.done
 
 
@@ -91,169 +106,108 @@ def _in_use(session: Session, tree: Tree) -> str:
 class _Target:
     """Writes the tree."""
 
-    def __init__(self, session: Session, tree: Tree, client: str, progress: Progress) -> None:
-        self.done = Restored()
+    def __init__(
+        self, session: Session, tree: Tree, journal: Journal, examined: Examined, client: str, progress: Progress
+    ) -> None:
+        self.done = Restored(again=journal.progress.finished)
         self._session = session
         self._tree = tree
+        self._journal = journal
+        self._examined = examined
         self._client = client
         self._progress = progress
         self._enrolment = Enrolment(session, tree, client)
         self._delays = Delays(session, tree)
+        self._shelves: dict[str, bool] = {}
+        """Whether they are ours to fill."""
 
     # -- subscriptions -------------------------------------------------------------------------------------------
 
     def put_subscriptions(self, found: Iterable[Subscribed | LaneRecord | EntryRecord]) -> None:
         """Each: its queues with what waits in them, then all that makes it known."""
         whose: Subscribed | None = None
-        ledgers: list[Ledger] = []
-        lane: _Lane | None = None
+        revival: Revival | None = None
+        lane: LaneRecord | None = None
         for record in found:
-            if isinstance(record, Subscribed):
-                self._finish(whose, ledgers, lane)
-                ledgers, lane = [], None
-                whose = None if self._is_there(record) else record
-            elif whose is not None and isinstance(record, LaneRecord):
-                if lane is not None:
-                    ledgers.append(lane.finish())
-                name = lanes_of(whose.name, whose.registration)[record.partition]
-                lane = _Lane(self._session, self._tree.queue(name, whose.topic), record, self._client)
-            elif lane is not None and isinstance(record, EntryRecord):
-                lane.put(record)
-                self.done.entries += 1
+            if isinstance(record, EntryRecord):
+                if revival is not None and lane is not None:
+                    revival.put(record, lane.parts.get(record.sequence))
+                    self.done.entries += 1
+            else:
+                self._end_lane(revival, whose, lane)
+                lane = record if isinstance(record, LaneRecord) else None
+                if isinstance(record, Subscribed):
+                    self._finish(revival)
+                    whose, revival = record, self._revival(record)
+                elif revival is not None:
+                    revival.begin(record)
             self._progress(1)
-        self._finish(whose, ledgers, lane)
+        self._end_lane(revival, whose, lane)
+        self._finish(revival)
 
-    def _is_there(self, record: Subscribed) -> bool:
-        if self._enrolment.find(record.topic, record.name) is None:
-            return False
-        self.done.kept.append(f"{record.name} of {record.topic}")
-        return True
+    def _revival(self, record: Subscribed) -> Revival | None:
+        """None if it is there."""
+        if self._enrolment.find(record.topic, record.name) is not None:
+            self.done.kept.append(f"{record.name} of {record.topic}")
+            return None
+        return Revival(self._session, self._tree, self._journal, self._enrolment, record, self._client)
 
-    def _finish(self, whose: Subscribed | None, ledgers: list[Ledger], lane: _Lane | None) -> None:
-        if whose is None:
+    def _end_lane(self, revival: Revival | None, whose: Subscribed | None, lane: LaneRecord | None) -> None:
+        if revival is None or whose is None or lane is None:
             return
-        if lane is not None:
-            ledgers.append(lane.finish())
-        self._enrolment.make_topic(whose.topic)
-        _, made = self._enrolment.enrol(whose.topic, whose.name, whose.registration, ledgers)
-        if not made:
-            raise StoreError(f"{whose.name!r} of {whose.topic!r} was made by somebody else meanwhile: stop that one")
-        self.done.subscriptions += 1
+        for late in self._examined.late.get((whose.topic, whose.name, lane.partition), ()):
+            revival.put(late, late.part)
+            self.done.entries += 1
+        revival.end()
+
+    def _finish(self, revival: Revival | None) -> None:
+        if revival is not None:
+            revival.finish()
+            self.done.subscriptions += 1
 
     # -- the rest ------------------------------------------------------------------------------------------------
 
     def put_letters(self, found: Iterable[LetterRecord]) -> None:
-        """On their shelves, before anybody could add to them; one that is there already is left as it is."""
-        counts: dict[str, int] = {}
-        for record in found:
+        """On their shelves, before anybody could add to them; a shelf that somebody else has made is left as it is."""
+        before, batch = self._journal.progress, Batch(self._session, self._journal, "letters", self._make_shelf)
+        for place, record in enumerate(found):
+            self._progress(1)
+            if place < before.letters or before.finished:
+                continue
             shelf = self._tree.dead_queue(record.shelf, record.topic)
-            if shelf not in counts:
-                _make(self._session, shelf.rpartition("/")[0])
-                counts[shelf] = 0 if _make(self._session, shelf) else -1
-            if counts[shelf] < 0:
-                continue
-            if _LETTER.fullmatch(record.name):
-                self._append(shelf, record, counts[shelf])
-            else:
-                _make(self._session, f"{shelf}/{record.name}", record.data)
-            counts[shelf] += 1
-            self.done.letters += 1
-            self._progress(1)
+            if shelf not in self._shelves:
+                self._shelves[shelf] = self._own(shelf)
+                if not self._shelves[shelf]:
+                    self.done.kept.append(f"dead letters of {record.shelf}, {record.topic}")
+            ours = _LETTER.fullmatch(record.name) is not None
+            create = Create(f"{shelf}/{record.name[: -SEQUENCE if ours else None]}", record.data, sequence=ours)
+            batch.put(create if self._shelves[shelf] else None, 1)
+        batch.flush()
+        self.done.letters = batch.stored
 
-    def _append(self, shelf: str, record: LetterRecord, count: int) -> None:
-        while True:
-            try:
-                self._session.multi([Create(f"{shelf}/{record.name[:-SEQUENCE]}", record.data, sequence=True)])
-                return
-            except ConnectionLost as error:
-                if not error.outcome_unknown:
-                    raise
-                stat = self._session.exists(shelf)
-                if stat is not None and stat.numChildren > count:
-                    return  # by the attempt whose answer was lost
-
-    def put_delayed(self, found: Iterable[DelayedRecord], twice: set[tuple[str, int]]) -> None:
-        """Where they wait until they are due, but for those that are in a queue of the backup as well."""
-        for record in found:
-            item = parse_delayed(record.bucket, record.name)
-            if item is None or (item.producer, item.number) in twice:
-                continue
-            bucket = self._tree.bucket(record.bucket)
-            self._delays.make(bucket)
-            if _make(self._session, item.path(self._tree), record.data):
-                self.done.delayed += item.messages
-            self._progress(1)
-
-
-def _make(session: Session, path: str, data: bytes = b"") -> bool:
-    """Create a znode, unless it is there; whether we did, as far as is known."""
-    while True:
-        try:
-            session.multi([Create(path, data)])
-            return True
-        except TransactionFailed as error:
-            if not failed_with(error, NodeExists):
-                raise error.cause from error
+    def _own(self, shelf: str) -> bool:
+        """Make a shelf; whether it is that of this file's restore."""
+        if self._session.exists(shelf) is not None and not self._journal.resumed:
             return False
-        except ConnectionLost as error:
-            if not error.outcome_unknown:
-                raise
+        self._make_shelf(shelf)
+        try:
+            return decode(self._session.get(shelf)[0], Shelf).restored == self._examined.digest
+        except (NodeMissing, msgspec.MsgspecError):
+            return False
 
+    def _make_shelf(self, shelf: str) -> None:
+        make(self._session, shelf.rpartition("/")[0])
+        make(self._session, shelf, encode(Shelf(self._examined.digest)))
 
-class _Lane:
-    """A queue that is filled, in order, while nobody is registered for it."""
-
-    def __init__(self, session: Session, queue: str, record: LaneRecord, client: str) -> None:
-        self._session = session
-        self._queue = queue
-        self._record = record
-        self._state = encode(QueueState(client))
-        self._version = 0
-        self._numbers: dict[int, int] = {}
-        """Of the entries of which something is known: what they were, and what they are now."""
-        self._count = 0
-        self._batch: list[Operation] = []
-        self._size = 0
-        delete_queue(session, queue)  # of a restore that was cut short
-        _make(session, queue.rpartition("/")[0])
-        _make(session, queue, self._state)
-
-    def put(self, record: EntryRecord) -> None:
-        """The next entry."""
-        operation = Create(f"{self._queue}/{record.name}", record.data, sequence=True)
-        size = transaction_size([operation], self._session.overhead)
-        if self._batch and (len(self._batch) >= BATCH or self._size + size > BATCH_BYTES):
-            self._flush()
-        if record.sequence in self._record.parts:
-            self._numbers[record.sequence] = self._count
-        self._batch.append(operation)
-        self._size += size
-        self._count += 1
-
-    def finish(self) -> Ledger:
-        """All of it is stored; what is known of it."""
-        self._flush()
-        return Ledger(parts={self._numbers[old]: part for old, part in self._record.parts.items()})
-
-    def _flush(self) -> None:
-        batch, self._batch, self._size = self._batch, [], 0
-        if not batch:
-            return
-        lost = False
-        while True:
-            try:
-                self._session.multi([SetData(self._queue, self._state, self._version), *batch])
-                break
-            except ConnectionLost as error:
-                if not error.outcome_unknown:
-                    raise
-                lost = True
-            except TransactionFailed as error:
-                stat = self._session.exists(self._queue)
-                if lost and failed_with(error, BadVersion) and stat is not None and stat.version == self._version + 1:
-                    break  # by the attempt whose answer was lost
-                raise StoreError(
-                    f"changed by somebody else ({error.cause}): stop cleaners, and restore what is missing with --add",
-                    path=self._queue,
-                ) from error
-        self._version += 1
+    def put_delayed(self, found: Iterable[DelayedRecord]) -> None:
+        """Where they wait until they are due; what waits there already is left as it is."""
+        before, batch = self._journal.progress, Batch(self._session, self._journal, "delayed", self._delays.make)
+        for place, record in enumerate(found):
+            self._progress(1)
+            item = parse_delayed(record.bucket, record.name)
+            if item is None or place < before.delayed or before.finished:
+                continue
+            self._delays.make(self._tree.bucket(record.bucket))
+            batch.put(Create(item.path(self._tree), record.data), item.messages)
+        batch.flush()
+        self.done.delayed = batch.stored

@@ -18,6 +18,7 @@
       dead/SUBSCRIPTION/TOPIC/ENTRY     dead letters, and what was found in a queue and is not ours, byte by byte
       producers/ID                      `ProducerState`: last sequence number, for exactly-once publish
       cleaner/CANDIDATE                 ephemeral sequential: who stands for election; the lowest leads
+      restores                          `Restores`: whose restore may write, by its version, and how far each file's got
       staged/JOB                        `Job` of staging.py: what it publishes, and how far it is
       staged/JOB/RUN                    bytes that are staged below it
       staged/JOB/RUN/PART/NUMBER        messages put aside by one process until the job is committed
@@ -119,6 +120,11 @@ class Tree(msgspec.Struct, frozen=True):
     def ids(self) -> str:
         """Parent of the remembered message ids."""
         return f"{self.root}/ids"
+
+    @property
+    def restores(self) -> str:
+        """What is known of restores; made by the first."""
+        return f"{self.root}/restores"
 
     @property
     def staged(self) -> str:
@@ -369,6 +375,8 @@ class QueueState(msgspec.Struct, frozen=True, tag_field="zkms", tag="queue", omi
     reason: str = ""
     expired: tuple[tuple[int, int], ...] = ()
     """Runs of entries, each by its first and last number, that were removed when their time was over."""
+    restore: str = ""
+    """The claim of the restore that fills it, until its subscription is registered: see journal.py."""
 
     def expire(self, numbers: Sequence[int], reason: str) -> QueueState:
         """The state after these entries, at least one, have been removed because their time was over."""
@@ -480,6 +488,27 @@ class Moved(msgspec.Struct, frozen=True, tag_field="zkms", tag="moved", omit_def
     """Who did not get it, and why."""
 
 
+class Shelf(msgspec.Struct, frozen=True, tag_field="zkms", tag="shelf"):
+    """The data of `dead/SUBSCRIPTION/TOPIC` where a restore has made it: of which file, by its digest."""
+
+    restored: str
+
+
+class FileProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far the restore of one file got: records of each kind that are dealt with."""
+
+    letters: int = 0
+    delayed: int = 0
+    finished: bool = False
+
+
+class Restores(msgspec.Struct, frozen=True, tag_field="zkms", tag="restores", omit_defaults=True):
+    """The data of `restores`: the restore that may write, and what became of the last files, by their digests."""
+
+    claim: str = ""
+    files: dict[str, FileProgress] = {}
+
+
 class IdRecord(msgspec.Struct, frozen=True, tag_field="zkms", tag="id"):
     """The data of a remembered message id: which message was stored under it."""
 
@@ -534,6 +563,8 @@ Record = (
     | DeadLetter
     | IdRecord
     | Moved
+    | Shelf
+    | Restores
     | GapRecord
     | ProducerState
     | ClientState

@@ -17,9 +17,9 @@ import msgspec
 
 from zkms.bodies import all_queues, names_in
 from zkms.discovery import Discovery
-from zkms.errors import ConnectionLost, NodeMissing, StoreError
+from zkms.errors import ConnectionLost, NodeMissing, StoreError, Unauthorised
 from zkms.session import Session, Stat
-from zkms.tree import FULL_MARK, ProducerState, QueueState, Tree, decode, subscription_of
+from zkms.tree import FULL_MARK, ProducerState, QueueState, Restores, Tree, decode, subscription_of
 
 log = logging.getLogger("zkms.cleaner")
 PRODUCER_IDLE = 3600.0
@@ -46,6 +46,8 @@ class Finding(msgspec.Struct, frozen=True):
     """A queue that nobody can come back to."""
     topic_exists: bool = False
     flagged: bool = False
+    restore: int = -1
+    """Of a queue that a restore fills: the version of the restore's journal, which it goes on writing; else -1."""
     alone: bool = False
     """The last queue of its subscription, whose znode goes with it."""
 
@@ -111,6 +113,7 @@ class Orphans:
     ) -> list[Finding]:
         found = []
         read = self._ask(orphaned, lambda pair: self._session.get_async(self._tree.queue(*pair)))
+        claim, journal = self._restore() if orphaned else ("", -1)
         for (owner, topic), (data, stat) in read.items():
             try:
                 state = decode(data, QueueState)
@@ -130,10 +133,19 @@ class Orphans:
                     condemned=bool(state.gone),
                     topic_exists=topic in topics,
                     flagged=f"{owner}{FULL_MARK}" in topics.get(topic, ()),
+                    restore=journal if claim and state.restore == claim else -1,
                     alone=siblings[owner] == 1,
                 )
             )
         return found
+
+    def _restore(self) -> tuple[str, int]:
+        """The claim of the last restore, and the version of its journal."""
+        try:
+            data, stat = self._session.get(self._tree.restores)
+            return decode(data, Restores).claim, stat.version
+        except (NodeMissing, Unauthorised, msgspec.MsgspecError):
+            return "", -1
 
     def _flags(self, topics: dict[str, set[str]], orphaned: set[tuple[str, str]]) -> list[Finding]:
         """Flags of subscriptions that are gone; those of orphaned queues go with their queue."""

@@ -3,7 +3,8 @@
 A queue whose registration has been missing for the grace period is condemned by one transaction: check that we lead,
 write the reason into the queue at the version we read, prove that the registration does not exist (create and delete
 it), bump the topic's epoch. A subscriber that comes back at that moment either registers first, and we fail, or finds
-its queue condemned and takes a new one. Only then are the entries removed, in transactions that check the lead too.
+its queue condemned and makes a new one. Only then are the entries removed, in transactions that check the lead too, and
+that it is still that queue.
 A producer's node goes when its client has been gone and silent for long. What was set aside in dead/ stays.
 """
 
@@ -19,7 +20,7 @@ import msgspec
 
 from zkms.discovery import Discovery
 from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, NotEmpty, StoreError, TransactionFailed
-from zkms.operations import Create, Delete, Operation, SetData, transaction_size
+from zkms.operations import Check, Create, Delete, Operation, SetData, transaction_size
 from zkms.purge import BATCH, BATCH_BYTES, delete_queue
 from zkms.session import Session
 from zkms.trail.recorder import Recorder
@@ -77,7 +78,7 @@ class Sweeper:
         self._discovery = Discovery(session, tree)
         self._orphans = Orphans(session, tree, producer_idle=producer_idle, wall_clock=wall_clock)
         self._leftovers = Leftovers(session, tree, unused_after=unused_after, wall_clock=wall_clock)
-        self._seen: dict[tuple[str, int], float] = {}
+        self._seen: dict[tuple[str, int, int], float] = {}
         self._lead = ""
         self._failed = 0
 
@@ -86,8 +87,9 @@ class Sweeper:
         seen, now, found = {}, self._clock(), []
         orphans = self._orphans.find()
         for finding in [*orphans, *(each for each, _ in self._leftovers.find(self._orphans.topics))]:
-            # Whoever came back meanwhile and went again has changed the version: the grace begins anew.
-            key = finding.path, finding.version
+            # Whoever came back meanwhile and went again has changed the version: the grace begins anew. So does that of
+            # a queue which is being restored, as long as its restore goes on.
+            key = finding.path, finding.version, finding.restore
             seen[key] = self._seen.get(key, now)
             immediate = finding.kind not in ORPHANS or finding.reason == PURGED
             left = 0.0 if immediate else max(0.0, seen[key] + self._grace - now)
@@ -117,7 +119,13 @@ class Sweeper:
         """Make queues unusable for good, and return those that are; not those that somebody came back to."""
         alive = {finding: self._condemnation(finding) for finding in queues if not finding.condemned}
         condemned = self._commit_all(lead, alive)
-        return [finding for finding in queues if finding.condemned or finding in condemned]
+        return [
+            msgspec.structs.replace(finding, version=finding.version + 1, condemned=True)
+            if finding in condemned
+            else finding
+            for finding in queues
+            if finding.condemned or finding in condemned
+        ]
 
     def _condemnation(self, finding: Finding) -> list[Operation]:
         subscription, topic = finding.path.split("/")[-2:]
@@ -128,6 +136,8 @@ class Sweeper:
             state = QueueState("")
         gone = encode(msgspec.structs.replace(state, gone=PURGED))
         operations: list[Operation] = [SetData(finding.path, gone, finding.version)]
+        if finding.restore >= 0:
+            operations.append(Check(self._tree.restores, finding.restore))
         if finding.topic_exists:
             operations += [Create(registration), Delete(registration)]
             if finding.flagged:
@@ -144,7 +154,7 @@ class Sweeper:
         names_in: dict[Finding, list[str]] = {}
         for finding, (names, _) in listed.items():
             operations: list[Operation] = [Delete(f"{finding.path}/{name}") for name in names[: 2 * SMALL]]
-            operations.append(Delete(finding.path))
+            operations.append(Delete(finding.path, finding.version))
             if finding.alone:
                 operations.append(Delete(finding.path.rsplit("/", 1)[0]))
             transactions[finding] = operations
@@ -164,10 +174,14 @@ class Sweeper:
         for finding in queues:
             names: set[str] = set()
             try:
-                entries = delete_queue(self._session, finding.path, lead.guard, lambda _count: self._check(), names.add)
-            except (ConnectionLost, TransactionFailed):
+                entries = delete_queue(
+                    self._session, finding.path, lead.guard, lambda _count: self._check(), names.add, finding.version
+                )
+            except ConnectionLost:
                 raise
             except StoreError as error:
+                if isinstance(error, TransactionFailed) and error.operation.path != finding.path:
+                    raise
                 self._note(finding, error)
                 continue
             done = msgspec.structs.replace(finding, entries=entries)

@@ -592,3 +592,28 @@ def test_a_finding_has_only_public_facts_in_its_text() -> None:
     finding = Finding("queue", "/zkms/messages/a/b", "gone", 3, data=b"secret")
     assert str(finding) == "queue /zkms/messages/a/b (3 entries): gone"
     assert msgspec.structs.replace(finding, entries=1).entries == 1
+
+
+@pytest.mark.parametrize("count", [5, 500])
+def test_a_queue_that_is_made_anew_while_it_is_removed_keeps_what_comes(
+    observer: Bus, lead: Lead, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """A durable subscription comes back when its queue is condemned: its new queue has the old one's path."""
+    sub = observer.subscribe("users", name="audit")
+    for number in range(count):
+        observer.publish("users", number)
+    queue, registration = observer.tree.queue("audit", "users"), observer.tree.registration("users", "audit")
+    sub.close()
+    observer.session.multi([Delete(registration)])
+    condemn = Sweeper._condemn
+
+    def then_come_back(self: Sweeper, *args: Any) -> list[Finding]:
+        condemned = condemn(self, *args)
+        observer.subscribe("users", name="audit").close()
+        for number in range(count):
+            observer.publish("users", f"new {number}")
+        return condemned
+
+    monkeypatch.setattr(Sweeper, "_condemn", then_come_back)
+    assert queue not in [finding.path for finding in sweeper(observer).sweep(lead).removed]
+    assert entries(observer, queue) == count

@@ -19,9 +19,12 @@ import pytest
 
 import zkms
 from zkms.cli.exit_codes import Exit
+from zkms.cli.failure import as_failure
 from zkms.cli.output import duration
 from zkms.cli.top import _shares
 from zkms.consumer import Consumer
+from zkms.errors import ConnectionLost, QuotaExceeded
+from zkms.letters import DeadLetterInfo, Letters
 from zkms.operations import Create
 
 from .conftest import COMMAND, Cli, Quick
@@ -123,6 +126,29 @@ def test_dead_letters_are_requeued(quick: Quick, bus: zkms.Bus) -> None:
     assert "intruder of workers" in done.stderr
     assert sorted(m.data for _ in range(3) if (m := sub.get(10.0)) is not None) == [0, 2, 3]
     assert [letter.id for letter in bus.dead_letters()] == ["intruder"]
+
+
+def test_requeueing_says_how_far_it_got(quick: Quick, bus: zkms.Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ZooKeeper refuses stays, and the rest goes on; without a connection it ends, and says what was done."""
+    sub = bus.subscribe("jobs", name="audit")
+    bus.publish_many("jobs", range(3))
+    reject_all(sub, 3)
+    requeue, errors = Letters.requeue, [QuotaExceeded("a quota is used up"), None, ConnectionLost("cut off")]
+
+    def refuse(self: Letters, letter: DeadLetterInfo) -> None:
+        error = errors.pop(0)
+        if error is not None:
+            raise error
+        requeue(self, letter)
+
+    monkeypatch.setattr(Letters, "requeue", refuse)
+    with pytest.raises(ConnectionLost) as caught:
+        quick("dead", "requeue", "--all")
+    assert as_failure(caught.value).message == "cut off; 1 letter had been requeued before that"
+    errors += [None, QuotaExceeded("a quota is used up")]
+    done = quick("dead", "requeue", "--all")
+    assert (done.returncode, done.stdout) == (Exit.ERROR, "Requeued 1 letter, 1 stay.\n")
+    assert "a quota is used up" in done.stderr
 
 
 def test_dead_letters_are_purged(quick: Quick, bus: zkms.Bus) -> None:

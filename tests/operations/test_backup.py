@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import zkms
+from operations.conftest import drain
 from zkms import Bus
-from zkms.archive import BadBackup, DelayedRecord, EntryRecord, examine, records
-from zkms.backup import _Source, back_up
+from zkms.archive import (
+    BadBackup,
+    DelayedRecord,
+    End,
+    EntryRecord,
+    Header,
+    LaneRecord,
+    LateRecord,
+    Subscribed,
+    Writer,
+    records,
+)
+from zkms.backup import _Lane, _Source, back_up
+from zkms.examination import examine
 from zkms.restore import RootInUse, restore
 from zkms.session import Session
 from zkms.testing.proxy import Proxy
 from zkms.testing.server import Server
-from zkms.tree import Tree
+from zkms.tree import LAYOUT, Part, Registration, Tree
 
 Eventually = Callable[..., None]
-
-
-def _drain(bus: Bus, topic: str, *, timeout: float = 1.0, **options: object) -> list[zkms.Message]:
-    """All that waits, acked."""
-    sub = bus.subscribe(topic, **options)  # type: ignore[call-overload]
-    found = []
-    while messages := sub.fetch(500, timeout=timeout):
-        sub.ack(messages)
-        found += messages
-    sub.close()
-    return found
 
 
 def _fill(bus: Bus, count: int) -> None:
@@ -53,7 +55,7 @@ def test_what_was_not_acked_comes_back_in_order(
     assert (summary.subscriptions, summary.messages) == (1, 8)
     done = restore(session, other, tmp_path / "kept")
     assert (done.subscriptions, done.kept) == (1, [])
-    assert [m.data for m in _drain(beside, "orders", name="billing")] == [n for n in range(12) if n % 3]
+    assert [m.data for m in drain(beside, "orders", name="billing")] == [n for n in range(12) if n % 3]
 
 
 def test_groups_keys_attempts_and_large_messages_come_back(
@@ -69,13 +71,13 @@ def test_groups_keys_attempts_and_large_messages_come_back(
     back_up(session, tree, tmp_path / "kept")
     assert restore(session, other, tmp_path / "kept").subscriptions == 3
     for group in ("first", "second"):
-        found = _drain(beside, "jobs", group=group)
+        found = drain(beside, "jobs", group=group)
         assert sorted(m.data[0] for m in found) == [*range(40), 100, *range(200, 208)]
         for key in map(str, range(5)):
             numbers = [m.data[0] for m in found if m.key == key and not m.headers]
             assert numbers == sorted(numbers)
         assert [m.headers for m in found if m.data[0] == 100] == [{"by": "test"}]
-    assert _drain(beside, "jobs", name="all")[0].data[0] == 100  # its priority
+    assert drain(beside, "jobs", name="all")[0].data[0] == 100  # its priority
 
 
 def test_delayed_messages_and_dead_letters_come_back(
@@ -97,7 +99,7 @@ def test_delayed_messages_and_dead_letters_come_back(
     (letter,) = beside.dead_letters()
     assert (letter.data, letter.reason) == ("bad", "rejected: it is bad")
     beside.requeue(letter)
-    assert [m.data for m in _drain(beside, "jobs", group="workers")] == ["bad"]
+    assert [m.data for m in drain(beside, "jobs", group="workers")] == ["bad"]
 
 
 def test_what_is_acked_while_it_is_read_is_left_out(
@@ -125,7 +127,7 @@ def test_what_is_acked_while_it_is_read_is_left_out(
     assert len(acked) == 2, "with the mechanism switched off, one that is acked is in the backup"
 
 
-def test_what_becomes_due_while_it_is_read_comes_back_once(
+def test_what_becomes_due_while_it_is_read_comes_back_once_for_everybody(
     bus: Bus,
     beside: Bus,
     session: Session,
@@ -135,27 +137,72 @@ def test_what_becomes_due_while_it_is_read_comes_back_once(
     eventually: Eventually,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is in the file as delayed and as waiting; with the second look switched off it would come back twice."""
-    bus.subscribe("orders", name="billing").close()
-    read = _Source.delayed
+    """Those who were read before it was due get it, and those who were read after it: the former are read again."""
+    topics = {"a": "orders", "b": "orders", "every": "*"}
+    for name, topic in topics.items():
+        bus.subscribe(topic, name=name).close()
+    read = _Source._lane
 
-    def until_due(self: _Source) -> list[DelayedRecord]:
-        found = list(read(self))
-        eventually(lambda: not bus.delayed(), timeout=120.0, what="the message is moved to its queue")
-        return found
+    def until_due(self: _Source, lane: _Lane) -> Iterator[LaneRecord | EntryRecord]:
+        if lane.subscription == "b":
+            eventually(lambda: not bus.delayed(), timeout=120.0, what="the message is moved to its queues")
+        return read(self, lane)
 
-    monkeypatch.setattr(_Source, "delayed", until_due)
+    monkeypatch.setattr(_Source, "_lane", until_due)
     for delay in (2.0, 10.0, 40.0):  # a slow machine needs longer to begin
+        bus.publish("orders", "before")
         bus.publish("orders", "now due", delay=delay)
         summary = back_up(session, tree, tmp_path / "kept")
-        if summary.delayed:
+        if any(isinstance(record, LateRecord) for record in records(tmp_path / "kept")):
             break
-        assert len(_drain(bus, "orders", name="billing")) == 1
-    assert (summary.delayed, summary.messages) == (1, 1)
+        assert [len(drain(bus, topic, name=name)) for name, topic in topics.items()] == [2, 2, 2]
+    assert (summary.delayed, summary.messages) == (0, 6)
     assert restore(session, other, tmp_path / "kept").delayed == 0
-    assert [m.data for m in _drain(beside, "orders", name="billing")] == ["now due"]
-    monkeypatch.setattr("zkms.restore.examine", lambda file: (examine(file)[0], set()))
-    assert restore(session, Tree(f"{tree.root}/twice"), tmp_path / "kept").delayed == 1
+    for name, topic in topics.items():
+        assert [m.data for m in drain(beside, topic, name=name)] == ["before", "now due"]
+
+
+def test_a_letter_that_is_requeued_while_it_is_read_is_in_it(
+    bus: Bus, session: Session, tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its queue was read before, and its shelf would be read after."""
+    sub = bus.subscribe("jobs", name="worker")
+    bus.publish("jobs", "bad")
+    message = sub.get(timeout=30.0)
+    assert message is not None
+    message.reject("it is bad")
+    sub.close()
+    delayed = _Source.delayed
+
+    def requeue(self: _Source) -> Iterator[DelayedRecord]:
+        for letter in bus.dead_letters():
+            bus.requeue(letter)
+        return delayed(self)
+
+    monkeypatch.setattr(_Source, "delayed", requeue)
+    summary = back_up(session, tree, tmp_path / "kept")
+    assert (summary.messages, summary.letters) == (0, 1)
+    assert bus.dead_letters() == []
+
+
+def test_what_may_not_be_read_is_left_out_and_told(
+    bus: Bus,
+    beside: Bus,
+    session: Session,
+    tree: Tree,
+    other: Tree,
+    tmp_path: Path,
+    lock: Callable[[str], str],
+) -> None:
+    """One entry that somebody else has locked does not keep the rest from being backed up."""
+    bus.subscribe("orders", name="billing").close()
+    bus.publish("orders", 1)
+    locked = lock(tree.queue("billing", "orders"))
+    bus.publish("orders", 2)
+    summary = back_up(session, tree, tmp_path / "kept")
+    assert (summary.messages, summary.unreadable, summary.such_as) == (2, 1, (locked,))
+    restore(session, other, tmp_path / "kept")
+    assert [m.data for m in drain(beside, "orders", name="billing")] == [1, 2]
 
 
 def test_a_backup_in_full_traffic_is_a_run_without_holes(
@@ -235,14 +282,14 @@ def test_a_root_that_is_in_use_is_refused(bus: Bus, session: Session, tree: Tree
         restore(session, tree, tmp_path / "kept")
     done = restore(session, tree, tmp_path / "kept", add=True)
     assert (done.subscriptions, done.kept) == (0, ["billing of orders"])
-    assert [m.data for m in _drain(bus, "orders", name="billing")] == [1, 2]
+    assert [m.data for m in drain(bus, "orders", name="billing")] == [1, 2]
 
 
 def test_lost_replies_restore_nothing_twice(
     bus: Bus, zookeeper: Server, session: Session, tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever transaction's reply is lost: each batch is there once."""
-    monkeypatch.setattr("zkms.restore.BATCH", 2)
+    monkeypatch.setattr("zkms.revival.BATCH", 2)
     sub = bus.subscribe("orders", name="billing")
     for n in range(7):
         bus.publish("orders", n)
@@ -260,7 +307,7 @@ def test_lost_replies_restore_nothing_twice(
                     cut = proxy.cut_reply(lost + 2, op="multi")  # the first two make the queue
                     restore(through, target, tmp_path / "kept")
                     assert cut.is_set()
-                    assert [m.data for m in _drain(beside, "orders", name="billing")] == list(range(7))
+                    assert [m.data for m in drain(beside, "orders", name="billing")] == list(range(7))
         finally:
             through.close()
 
@@ -278,3 +325,53 @@ def test_a_backup_is_for_its_owner_only(bus: Bus, session: Session, tree: Tree, 
     back_up(session, tree, tmp_path / "kept")
     assert (tmp_path / "kept").stat().st_mode & 0o077 == 0
     assert examine(tmp_path / "kept")[0].messages == 2
+
+
+def test_what_lies_at_the_place_of_the_part_is_not_written_to(
+    bus: Bus, session: Session, tree: Tree, tmp_path: Path
+) -> None:
+    """A file that everybody may read, left there, and a link to one elsewhere."""
+    _fill(bus, 3)
+    part = tmp_path / "kept.part"
+    part.write_text("of another time")
+    part.chmod(0o644)
+    back_up(session, tree, tmp_path / "kept")
+    assert (tmp_path / "kept").stat().st_mode & 0o077 == 0
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    part.symlink_to(elsewhere)
+    back_up(session, tree, tmp_path / "kept")
+    assert elsewhere.read_text() == "mine"
+    assert not (tmp_path / "kept").is_symlink()
+    assert not part.exists()
+
+
+CRAFTED: dict[str, tuple[list[Subscribed | LaneRecord], float, str]] = {
+    "a ledger of entries that are not there": (
+        [Subscribed("orders", "billing", Registration("c", 10, "durable")), LaneRecord(0, 0, {5: Part(1)})],
+        0.0,
+        "entry 5 is missing",
+    ),
+    "a time that no clock shows": ([], 1e300, "no time"),
+    "a time that is none": ([], float("nan"), "no time"),
+    "a subscription twice": (
+        [Subscribed("orders", "billing", Registration("c", 10, "durable")), LaneRecord(0, 0)] * 2,
+        0.0,
+        "twice",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_a_crafted_file_is_refused_before_anything_is_written(
+    session: Session, other: Tree, tmp_path: Path, name: str
+) -> None:
+    """Its lengths and checksums are right, and it makes no sense."""
+    found, at, said = CRAFTED[name]
+    with Writer(tmp_path / "kept") as writer:
+        for record in (Header(LAYOUT, "/zkms", "0", at), *found):
+            writer.put(record)
+        writer.put(End(writer.records))
+    with pytest.raises(BadBackup, match=said):
+        restore(session, other, tmp_path / "kept")
+    assert session.exists(other.root) is None

@@ -13,7 +13,7 @@ from zkms.cli.failure import Failure
 from zkms.cli.options import Settings, settings, trail_option
 from zkms.cli.output import clock, confirmed, data_json, data_text, escape, plural, print_json, print_table
 from zkms.cli.progress import Progress
-from zkms.errors import InvalidArgument, NodeMissing, NotSubscribed, QueueFull
+from zkms.errors import ConnectionLost, InvalidArgument, NotSubscribed, QueueFull, StoreError, ZkmsError
 from zkms.letters import DeadLetterInfo, Letters, Place
 from zkms.names import check_name, check_topic, new_client_id
 from zkms.trail.recorder import recording
@@ -102,8 +102,8 @@ def requeue(
     """Put letters back into their subscription's queue: delivered again, with all attempts before them.
 
     Each goes into the partition of its key, behind what waits there, once: whoever does the same at the same time finds
-    it gone. What cannot be requeued (no message, a subscription that is no more, or one that is full) stays, is told on
-    stderr, and makes the exit code 1.
+    it gone. What cannot be requeued (no message, a subscription that is no more, or one that is full, a quota that is
+    used up) stays, is told on stderr, and makes the exit code 1.
     """
     _check_choice(ids, everything)
     requeued, kept = 0, 0
@@ -111,14 +111,18 @@ def requeue(
         letters, places = _find(inspector, topic, subscription)
         letters.trail = recorder
         chosen = None if everything else _chosen(letters, places, ids)
-        with Progress("letters", len(places if chosen is None else chosen)) as progress:
-            for start in range(0, len(places) if chosen is None else 1, CHUNK):
-                for letter in letters.read(places[start : start + CHUNK]) if chosen is None else chosen:
-                    if _requeue(letters, letter):
-                        requeued += 1
-                    else:
-                        kept += 1
-                    progress.add(1)
+        try:
+            with Progress("letters", len(places if chosen is None else chosen)) as progress:
+                for start in range(0, len(places) if chosen is None else 1, CHUNK):
+                    for letter in letters.read(places[start : start + CHUNK]) if chosen is None else chosen:
+                        if _requeue(letters, letter):
+                            requeued += 1
+                        else:
+                            kept += 1
+                        progress.add(1)
+        except ZkmsError as error:
+            error.add_note(f"{plural(requeued, 'letter')} had been requeued before that")
+            raise
     if settings.json:
         print_json({"requeued": requeued, "kept": kept})
     else:
@@ -130,7 +134,9 @@ def requeue(
 def _requeue(letters: Letters, letter: DeadLetterInfo) -> bool:
     try:
         letters.requeue(letter)
-    except (InvalidArgument, NotSubscribed, QueueFull, NodeMissing) as error:
+    except ConnectionLost:
+        raise
+    except (InvalidArgument, NotSubscribed, QueueFull, StoreError) as error:
         click.echo(f"{escape(letter.id)} of {escape(letter.subscription)}: {escape(str(error))}", err=True)
         return False
     return True
