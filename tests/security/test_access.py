@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
 from zkms_cleaner.cleaner import Cleaner
 
 import zkms
@@ -51,20 +50,6 @@ def test_a_tree_that_was_made_without_one_gets_no_policy(hosts: str) -> None:
         pytest.raises(zkms.InvalidArgument, match="was made without access="),
     ):
         zkms.connect(hosts, root=root, auth=auth("carl"), access=ACCESS)
-
-
-def test_a_root_that_everybody_can_change_is_not_believed(hosts: str, tree: Tree, connect: Connect) -> None:
-    """Somebody was quicker, and has written our own policy there."""
-    connect("carl", access=ACCESS).close()
-    client = KazooClient(hosts)
-    client.start()
-    mine = new_root()
-    data = zkms.connect(hosts, root=tree.root, auth=auth("carl")).session.get(tree.root)[0]
-    client.create(mine, data)
-    client.stop()
-    client.close()
-    with pytest.raises(zkms.InvalidArgument, match="can be changed by everybody"):
-        zkms.connect(hosts, root=mine, auth=auth("carl"), access=ACCESS)
 
 
 @pytest.mark.parametrize(

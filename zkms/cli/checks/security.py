@@ -79,10 +79,10 @@ def check_access(inspector: Inspector) -> Iterator[Finding]:
     kinds: dict[str, set[str]] = {}
     for path in _sample(inspector, root, 0):
         try:
-            acl = inspector.session.acl(path)
+            allowed, _ = inspector.session.acl(path)
         except NodeMissing:
             continue
-        kinds.setdefault(kind_of(root, path), set()).update(f"{scheme}:{name}" for scheme, name in acl)
+        kinds.setdefault(kind_of(root, path), set()).update(allowed)
     everybody = sorted(kind for kind, allowed in kinds.items() if "world:anyone" in allowed)
     rights = inspector.session.rights
     if everybody and len(everybody) == len(kinds):
