@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import msgspec
@@ -25,6 +26,7 @@ from zkms.errors import (
     StoreError,
     SubscriptionInUse,
     TransactionFailed,
+    Unauthorised,
 )
 from zkms.membership import patterns_in
 from zkms.operations import Check, Create, Delete, Operation, SetData
@@ -52,8 +54,23 @@ class Enrolment:
         """Register, unless that is done; the registration as it is, and whether we made it.
 
         `ledgers` are those of its lanes, where what waits in its queues is known from before.
-        `GroupMismatch` if one of that name is there that is of another kind, or has other partitions or selectors.
+        `GroupMismatch` if one of that name is there that is of another kind, or has other partitions or selectors;
+        `Unauthorised` if what is kept under that name belongs to others.
         """
+        try:
+            return self._enrol(topic, name, wanted, ledgers)
+        except Unauthorised as error:
+            if self._session.rights is None or error.path is None:
+                raise
+            raise Unauthorised(
+                f"{name!r} is, or was, the name of a subscription of others, and what it has left is theirs: take "
+                "another name, or have it unsubscribed and its dead letters purged",
+                path=error.path,
+            ) from error
+
+    def _enrol(
+        self, topic: str, name: str, wanted: Registration, ledgers: Sequence[Ledger]
+    ) -> tuple[Registration, bool]:
         deadline = time.monotonic() + self._session.config.request_timeout
         tried = False
         while True:
@@ -62,8 +79,10 @@ class Enrolment:
                 if tried and found == wanted:
                     return found, True  # by the attempt whose answer was lost
                 _compare(topic, name, found, wanted)
+                self._check_shelf(name, found)
                 return found, False
             try:
+                self._check_shelf(name, wanted)
                 self._session.multi(self._operations(topic, name, wanted, ledgers), deadline=deadline)
                 return wanted, True
             except TransactionFailed as error:
@@ -74,6 +93,12 @@ class Enrolment:
                 tried = True
                 if time.monotonic() >= deadline:
                     raise
+
+    def _check_shelf(self, name: str, registration: Registration) -> None:
+        """Raise `Unauthorised` if we could not put dead letters where they belong: those of others are kept there."""
+        if self._session.rights is not None and registration.owner == self._session.rights.owner:
+            with suppress(NodeMissing):
+                self._session.get(self._tree.shelf(name))
 
     def find(self, topic: str, name: str) -> Registration | None:
         """The registration of that name."""

@@ -31,6 +31,7 @@ from zkms.tree import (
     id_log_time,
     lanes_of,
     parse_entry,
+    subscription_of,
 )
 from zkms_cleaner.orphans import Finding
 
@@ -78,6 +79,7 @@ class Leftovers:
             *self._groups([pair for pair in pairs if pair not in kept], topics),
             *self._nameless({name: stat for name, (own, stat) in listed.items() if not own}),
             *self._unused_groups(kept),
+            *self._shelves(),
             *self._topics(topics),
         ]
 
@@ -202,6 +204,28 @@ class Leftovers:
             ]
             reason = f"nobody has used it for {self._unused_after:g} s"
             yield Finding("subscription", self._tree.registration(topic, name), reason), operations
+
+    def _shelves(self) -> Iterator[tuple[Finding, list[Operation]]]:
+        """Where dead letters were of subscriptions that are gone.
+
+        With separate roles they belong to whoever had the name, and nobody else could have it.
+        """
+        if self._session.rights is None:
+            return
+        tree = self._tree
+        listed = self._discovery.ask(
+            self._discovery.names(tree.dead), lambda name: self._session.children_async(tree.shelf(name))
+        )
+        pairs = [(name, topic) for name, (topics, _) in listed.items() for topic in topics]
+        stats = self._discovery.ask(pairs, lambda pair: self._session.exists_async(tree.dead_queue(*pair)))
+        empty = [pair for pair, stat in stats.items() if stat is not None and not stat.numChildren]
+        known = self._discovery.ask(
+            empty, lambda pair: self._session.exists_async(tree.registration(pair[1], subscription_of(pair[0])))
+        )
+        paths = [tree.dead_queue(*pair) for pair in empty if known[pair] is None]
+        paths += [tree.shelf(name) for name, (topics, _) in listed.items() if not topics]
+        for path in paths:
+            yield Finding("nothing", path, "has no dead letters, and its subscription is gone"), [Delete(path)]
 
     def _topics(self, topics: Mapping[str, Stat]) -> Iterator[tuple[Finding, list[Operation]]]:
         before = self._now() - self._topic_idle

@@ -6,8 +6,12 @@ import asyncio
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
+from kazoo.security import CREATOR_ALL_ACL
 from zkms_cleaner.cleaner import Cleaner
+from zkms_cleaner.election import Lead
+from zkms_cleaner.sweep import Sweeper
 
 import zkms
 from zkms import access
@@ -15,7 +19,7 @@ from zkms.backup import back_up
 from zkms.restore import restore
 from zkms.staging import Committer, Stage, new_run
 from zkms.testing.roots import new_root
-from zkms.tree import Registration, Tree, encode
+from zkms.tree import Registration, Tree, decode, encode
 
 from .conftest import ACCESS, Connect, Eventually, Raw, auth, who
 
@@ -137,6 +141,53 @@ def test_a_subscription_belongs_to_whoever_made_it(carl: zkms.Bus, connect: Conn
         assert not more.subscribe(**options).created
 
 
+def test_a_name_that_others_have_left_something_under_is_refused(
+    carl: zkms.Bus, connect: Connect, tree: Tree, eventually: Eventually
+) -> None:
+    """In a sentence, when subscribing: a rejected message would have no place. When that is gone, the name is free."""
+    pat, ann, bob = connect("pat"), connect("ann"), connect("bob")
+    first = ann.subscribe("news", name="w")
+    pat.publish("news", "bad")
+    first.get(timeout=20).reject("no good")
+    for topic in ("news", "other"):
+        with pytest.raises(zkms.Unauthorised, match=r"'w' is, or was, the name|'w' of 'news' belongs to digest:ann"):
+            bob.subscribe(topic, name="w")
+    first.unsubscribe()
+    for topic in ("news", "other"):
+        with pytest.raises(zkms.Unauthorised, match=r"/dead/w: 'w' is, or was, .* have .* its dead letters purged"):
+            bob.subscribe(topic, name="w")
+    ann.subscribe("news", name="w").unsubscribe()
+    carl.purge_dead(subscription="w")
+    [candidate] = carl.session.children(tree.cleaner)[0]
+    Sweeper(carl.session, tree, grace=0.0).sweep(Lead(f"{tree.cleaner}/{candidate}"))
+    second = bob.subscribe("news", name="w")
+    pat.publish("news", "bad too")
+    second.get(timeout=20).reject("no good")
+    eventually(lambda: [letter.data for letter in bob.dead_letters(subscription="w")] == ["bad too"])
+
+
+def test_a_lane_that_cannot_be_written_is_not_claimed_again_and_again(
+    carl: zkms.Bus, connect: Connect, raw: Raw, tree: Tree, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has put themselves where its dead letters belong: it waits longer each time, and goes on when it can."""
+    monkeypatch.setattr("zkms.rota.FIRST_REST", 0.5)
+    pat, bob = connect("pat"), connect("bob")
+    given: list[float] = []
+
+    def reject(message: zkms.Message) -> None:
+        given.append(time.monotonic())
+        message.reject("no good")
+
+    bob.subscribe("news", reject, name="w")
+    raw("ann").create(tree.shelf("w"), acl=CREATOR_ALL_ACL)
+    pat.publish("news", "bad")
+    eventually(lambda: len(given) == 3)
+    assert given[1] - given[0] >= 0.5
+    assert given[2] - given[1] >= 1.0
+    raw("carl").delete(tree.shelf("w"))
+    eventually(lambda: [letter.data for letter in bob.dead_letters(subscription="w")] == ["bad"])
+
+
 # -- features --------------------------------------------------------------------------------------------------------
 
 
@@ -199,6 +250,28 @@ def test_dead_letters_are_their_owners(carl: zkms.Bus, connect: Connect, eventua
         message = audit.get(timeout=20)
         assert message.data == "bad"
         message.ack()
+
+
+@pytest.mark.parametrize("owner", [(who("bob"),), ()])
+def test_a_letter_is_requeued_for_its_owner_alone(
+    carl: zkms.Bus, connect: Connect, raw: Raw, tree: Tree, eventually: Eventually, owner: tuple[str, ...]
+) -> None:
+    """Not for another subscriber, or nobody, that has put a registration of its own in place of its owner's."""
+    pat, ann = connect("pat"), connect("ann")
+    diary = ann.subscribe("news", name="diary")
+    pat.publish("news", "for-a")
+    diary.get(timeout=20).reject("no good")
+    eventually(lambda: ann.dead_letters(subscription="diary"))
+    diary.close()
+    [letter] = ann.dead_letters(subscription="diary")
+    registration, bob = tree.registration("news", "diary"), raw("bob")
+    forged = msgspec.structs.replace(decode(bob.get(registration)[0], Registration), owner=owner)
+    bob.delete(registration)
+    bob.create(registration, encode(forged))
+    for bus in (ann, carl):
+        with pytest.raises(zkms.Unauthorised, match=r"belongs to (digest:bob|nobody) now, and the letter does not"):
+            bus.requeue(letter)
+    assert len(ann.dead_letters(subscription="diary")) == 1
 
 
 def test_delayed_messages_are_moved_by_the_cleaner(carl: zkms.Bus, connect: Connect) -> None:

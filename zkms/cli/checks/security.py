@@ -95,8 +95,8 @@ def check_access(inspector: Inspector) -> Iterator[Finding]:
         roles = ", ".join(f"{len(who)} {role}" for role, who in rights.access.record().items())
         yield Finding("access", "ok", f"by separate roles: {roles}")
     else:
-        allowed = sorted(kinds[kind_of(root, root)])
-        yield Finding("access", "ok", f"for {some([_short(each) for each in allowed])} only")
+        known = sorted(kinds[kind_of(root, root)])
+        yield Finding("access", "ok", f"for {some([_short(each) for each in known])} only")
     if config.auth or config.sasl:
         yield _strangers(config)
 
