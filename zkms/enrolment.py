@@ -1,7 +1,7 @@
 """Durable subscriptions and groups: registered once, kept until they are given up.
 
 Enrolling is one transaction: queues, ledgers, the registration, the topic's epoch. From then on every publish that
-begins reaches them, whether anybody is there to read or not.
+begins reaches them, whether anybody is there to read or not. Where that is too large, what can be made beforehand is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from zkms.membership import patterns_in
 from zkms.operations import Check, Create, Delete, Operation, SetData
 from zkms.patterns import is_pattern
 from zkms.purge import delete_queue
-from zkms.session import Session, failed_with
+from zkms.session import Session, Stat, failed_with
 from zkms.tree import Ledger, Patterns, Plan, QueueState, Registration, Tree, decode, encode, lanes_of
 
 log = logging.getLogger("zkms.enrolment")
@@ -83,8 +83,11 @@ class Enrolment:
                 return found, False
             try:
                 self._check_shelf(name, wanted)
-                self._session.multi(self._operations(topic, name, wanted, ledgers), deadline=deadline)
-                return wanted, True
+                operations = self._operations(topic, name, wanted, ledgers)
+                if self._session.fits(operations):
+                    self._session.multi(operations, deadline=deadline)
+                    return wanted, True
+                self._prepare(topic, name, wanted, operations)
             except TransactionFailed as error:
                 if not isinstance(error.cause, _MOVED) or time.monotonic() >= deadline:
                     raise error.cause from error
@@ -114,10 +117,13 @@ class Enrolment:
         tree = self._tree
         operations: list[Operation] = []
         lanes = lanes_of(name, wanted)
+        discovery = Discovery(self._session, tree)
+        parents = discovery.ask(lanes, lambda lane: self._session.exists_async(tree.subscription(lane)))
+        queues = discovery.ask(lanes, lambda lane: self._session.get_async(tree.queue(lane, topic)))
         for lane in lanes:
-            if self._session.exists(tree.subscription(lane)) is None:
+            if parents.get(lane) is None:
                 operations.append(Create(tree.subscription(lane)))
-            operations.append(self._queue(tree.queue(lane, topic)))
+            operations.append(self._queue(tree.queue(lane, topic), queues.get(lane)))
         group, parent = tree.group(name, topic), tree.ledgers(name, topic)
         if self._session.exists(group.rpartition("/")[0]) is None:
             operations.append(Create(group.rpartition("/")[0]))
@@ -128,6 +134,30 @@ class Enrolment:
         operations += [Delete(path) for path in self._below(parent) if path not in fresh]
         operations += [Create(tree.registration(topic, name), encode(wanted)), SetData(tree.topic(topic), b"")]
         return operations
+
+    def _prepare(self, topic: str, name: str, wanted: Registration, operations: Sequence[Operation]) -> None:
+        """Make in several transactions what is too much for one: while nobody is registered, nobody uses it.
+
+        Each shows that nobody is. It also writes the plan, so that whoever enrols under that name at the same time,
+        with fewer partitions, looks again and removes what it has no use for.
+        """
+        registration, group = self._tree.registration(topic, name), self._tree.group(name, topic)
+        missing = [each for each in operations if isinstance(each, Create) and each.path != registration]
+        if not missing:
+            raise StoreError(
+                f"{name!r} of {topic!r} cannot have {wanted.partitions:,} partitions, since their names do not fit "
+                "into one transaction: take fewer, or shorter names"
+            )
+        missing.sort(key=lambda each: not each.path.startswith(self._tree.groups))  # the plan comes first
+        lots = [missing]
+        while lots:
+            lot = lots.pop()
+            proof: list[Operation] = [Create(registration), Delete(registration)]
+            plan = [] if any(each.path == group for each in lot) else [SetData(group, encode(Plan()))]
+            if not self._session.fits([*proof, *plan, *lot]):
+                lots += [lot[len(lot) // 2 :], lot[: len(lot) // 2]]
+                continue
+            self._session.multi([*proof, *plan, *lot])
 
     def _put(self, fresh: Mapping[str, bytes]) -> list[Operation]:
         """Make znodes, or take over what a subscription that is gone has left: never what is being made meanwhile.
@@ -150,17 +180,17 @@ class Enrolment:
         except NodeMissing:
             return []
 
-    def _queue(self, queue: str) -> Operation:
+    def _queue(self, queue: str, found: tuple[bytes, Stat] | None) -> Operation:
         state = encode(QueueState(self._client_id))
+        if found is None:
+            return Create(queue, state)  # as it should be
+        data, stat = found
         try:
-            data, stat = self._session.get(queue)
             if not decode(data, QueueState).gone:
                 return SetData(queue, state, stat.version)  # its registration was removed by hand: what waits is kept
-            self._delete_queue(queue, stat.version)
-        except NodeMissing:
-            pass  # as it should be
         except msgspec.MsgspecError:
             return SetData(queue, state)
+        self._delete_queue(queue, stat.version)
         return Create(queue, state)
 
     def make_topic(self, topic: str) -> None:

@@ -303,8 +303,15 @@ class Session:
             return
         self._transact(request, operations, done)
 
+    def fits(self, operations: Sequence[Operation]) -> bool:
+        """Whether they can be one transaction, with the ACLs that they come with."""
+        return len(self._request(operations).raw) <= MAX_TRANSACTION
+
+    def _request(self, operations: Sequence[Operation]) -> Multi:
+        return Multi(self._chroot, operations, self._acl, self.rights)
+
     def _transaction(self, operations: Sequence[Operation]) -> Multi:
-        request = Multi(self._chroot, operations, self._acl, self.rights)
+        request = self._request(operations)
         if len(request.raw) > MAX_TRANSACTION:
             size = len(request.raw)
             raise StoreError(f"a transaction of {size:,} bytes is over the limit of {MAX_TRANSACTION:,}")

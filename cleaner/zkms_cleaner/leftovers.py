@@ -76,7 +76,7 @@ class Leftovers:
         return [
             *self._expired(kept),
             *self._ids(),
-            *self._groups([pair for pair in pairs if pair not in kept], topics),
+            *self._groups([pair for pair in pairs if pair not in kept]),
             *self._nameless({name: stat for name, (own, stat) in listed.items() if not own}),
             *self._unused_groups(kept),
             *self._shelves(),
@@ -156,15 +156,19 @@ class Leftovers:
 
     # -- subscriptions and topics --------------------------------------------------------------------------------
 
-    def _groups(
-        self, orphaned: list[tuple[str, str]], topics: Mapping[str, Stat]
-    ) -> Iterator[tuple[Finding, list[Operation]]]:
-        """What subscriptions that are gone knew of themselves."""
+    def _groups(self, orphaned: list[tuple[str, str]]) -> Iterator[tuple[Finding, list[Operation]]]:
+        """What subscriptions that are gone knew of themselves; each with the proof that nobody has enrolled since."""
+        topics = self._discovery.ask(
+            {topic for topic, _ in orphaned}, lambda topic: self._session.exists_async(self._tree.topic(topic))
+        )
         for topic, name in orphaned:
-            registration = self._tree.registration(topic, name)
-            proof: list[Operation] = [Create(registration), Delete(registration)] if topic in topics else []
+            there = topics[topic] is not None
+            absent = self._tree.registration(topic, name) if there else self._tree.topic(topic)
             group = self._tree.group(name, topic)
-            yield Finding("group", group, "its subscription is gone"), [*proof, *self._below(group)]
+            yield (
+                Finding("group", group, "its subscription is gone"),
+                [Create(absent), Delete(absent), *self._below(group)],
+            )
 
     def _nameless(self, empty: dict[str, Stat]) -> Iterator[tuple[Finding, list[Operation]]]:
         for name, stat in empty.items():

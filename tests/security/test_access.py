@@ -16,6 +16,7 @@ from zkms_cleaner.sweep import Sweeper
 import zkms
 from zkms import access
 from zkms.backup import back_up
+from zkms.operations import Operation
 from zkms.restore import restore
 from zkms.staging import Committer, Stage, new_run
 from zkms.testing.roots import new_root
@@ -232,6 +233,53 @@ def test_durable_subscriptions_groups_patterns_and_ids(carl: zkms.Bus, connect: 
     audit.unsubscribe()
     workers.unsubscribe()
     assert pat.publish("users.old", 3).pending == (f"{every.id} (users.*)",)
+
+
+def test_a_group_can_have_as_many_partitions_as_elsewhere(hosts: str) -> None:
+    """Though the ACLs of so many znodes are too much for one transaction."""
+    root, crowd = new_root(), [who(f"producer-{number}") for number in range(10)]
+    many = zkms.Access(producers=crowd, subscribers=[who("ann")], cleaners=[who("carl")])
+    with (
+        zkms.connect(hosts, root=root, auth=auth("carl"), access=many, cleaner=False) as carl,
+        zkms.connect(hosts, root=root, auth=auth("ann")) as ann,
+        zkms.connect(hosts, root=root, auth=auth("producer-1")) as producer,
+    ):
+        assert ann.create_group("jobs", "workers", partitions=1024)
+        assert not ann.create_group("jobs", "workers", partitions=1024)
+        receipts = producer.publish_many("jobs", map(str, range(50)), key=str)
+        assert len(receipts[-1].pending) > 30
+        places = (carl.tree.messages, carl.tree.ledgers("workers", "jobs"))
+        assert [carl.session.exists(path).numChildren for path in places] == [1024, 1024]
+
+
+def test_whoever_is_registered_meanwhile_keeps_its_partitions(
+    carl: zkms.Bus, connect: Connect, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing of those that were being prepared is left among its own: else it could not be given up."""
+    ann, more = connect("ann"), connect("ann")
+    monkeypatch.setattr("zkms.session.MAX_TRANSACTION", 5 * 1024)
+    ann.enrolment.make_topic("jobs")
+    anns, theirs, lots = ann.session.multi, more.session.multi, []
+
+    def between(lot: list[Operation], **options: float) -> list[object]:
+        lots.append(lot)
+        if len(lots) == 2:
+            assert {each.path.rpartition("/")[0] for each in lot[3:]} == {tree.ledgers("workers", "jobs")}
+            monkeypatch.setattr(more.session, "multi", after)
+            assert more.create_group("jobs", "workers", partitions=2)
+        return anns(lot, **options)
+
+    def after(operations: list[Operation], **options: float) -> list[object]:
+        """The second lot is made when the others have seen what the first one has left, and not enrolled yet."""
+        monkeypatch.setattr(more.session, "multi", theirs)
+        anns(lots[-1])
+        return theirs(operations, **options)
+
+    monkeypatch.setattr(ann.session, "multi", between)
+    with pytest.raises(zkms.GroupMismatch, match="with 2 partitions instead of 64"):
+        ann.create_group("jobs", "workers", partitions=64)
+    assert sorted(carl.session.children(tree.ledgers("workers", "jobs"))[0]) == ["0", "1"]
+    more.enrolment.dismiss("jobs", "workers")
 
 
 def test_dead_letters_are_their_owners(carl: zkms.Bus, connect: Connect, eventually: Eventually) -> None:
