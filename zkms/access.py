@@ -16,7 +16,7 @@ The policy is kept in ROOT, which cleaners alone can write: whoever connects lat
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
@@ -140,6 +140,11 @@ def masked(identity: str) -> str:
     return f"{scheme}:{name.partition(':')[0]}" if scheme == "digest" else identity
 
 
+def hidden(identity: str) -> str:
+    """An identity as ZooKeeper shows it to those who may not change the ACL that it is in."""
+    return f"{masked(identity)}:x" if identity.startswith("digest:") else identity
+
+
 @dataclass(frozen=True, kw_only=True)
 class Access:
     """Who is what in a tree: identities (see `zkms.identity`) of those who publish, subscribe and clean.
@@ -200,6 +205,20 @@ class Rights:
     def accepts(self, owner: tuple[str, ...]) -> bool:
         """Whether a registration's owner is one of the subscribers, so that it may be sent something to."""
         return bool(owner) and set(owner) <= set(self.access.subscribers)
+
+    def differing(self, path: str, found: Mapping[str, int]) -> list[str]:
+        """Who may do more or less with a znode than the policy says; `found` is what ZooKeeper tells of its ACL.
+
+        For kinds that have no owner. Cleaners see the hashes of digests, so to them another password is somebody else.
+        """
+        producers, subscribers, _ = map(_bits, TABLE[kind_of(self._root, path)])
+        access, wanted = self.access, dict[str, int]()
+        roles = ((access.cleaners, _ALL), (access.producers, producers), (access.subscribers, subscribers))
+        for identities, bits in roles:
+            for each in identities if bits else ():
+                name = each if self.cleans else hidden(each)
+                wanted[name] = wanted.get(name, 0) | bits
+        return sorted({masked(each) for each in {*wanted, *found} if wanted.get(each) != found.get(each)})
 
     def _of_kind(self, rule: Rule) -> tuple[bytes, ...]:
         producers, subscribers, owner = map(_bits, rule)

@@ -1,7 +1,7 @@
 """Durable subscriptions and groups: registered once, kept until they are given up.
 
 Enrolling is one transaction: queues, ledgers, the registration, the topic's epoch. From then on every publish that
-begins reaches them, whether anybody is there to read or not.
+begins reaches them, whether anybody is there to read or not. Where that is too large, what can be made beforehand is.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import msgspec
@@ -25,12 +26,13 @@ from zkms.errors import (
     StoreError,
     SubscriptionInUse,
     TransactionFailed,
+    Unauthorised,
 )
 from zkms.membership import patterns_in
 from zkms.operations import Check, Create, Delete, Operation, SetData
 from zkms.patterns import is_pattern
 from zkms.purge import delete_queue
-from zkms.session import Session, failed_with
+from zkms.session import Session, Stat, failed_with
 from zkms.tree import Ledger, Patterns, Plan, QueueState, Registration, Tree, decode, encode, lanes_of
 
 log = logging.getLogger("zkms.enrolment")
@@ -49,8 +51,21 @@ class Enrolment:
     def enrol(self, topic: str, name: str, wanted: Registration) -> tuple[Registration, bool]:
         """Register, unless that is done; the registration as it is, and whether we made it.
 
-        `GroupMismatch` if one of that name is there that is of another kind, or has other partitions or selectors.
+        `GroupMismatch` if one of that name is there that is of another kind, or has other partitions or selectors;
+        `Unauthorised` if what is kept under that name belongs to others.
         """
+        try:
+            return self._enrol(topic, name, wanted)
+        except Unauthorised as error:
+            if self._session.rights is None or error.path is None:
+                raise
+            raise Unauthorised(
+                f"{name!r} is, or was, the name of a subscription of others, and what it has left is theirs: take "
+                "another name, or have it unsubscribed and its dead letters purged",
+                path=error.path,
+            ) from error
+
+    def _enrol(self, topic: str, name: str, wanted: Registration) -> tuple[Registration, bool]:
         deadline = time.monotonic() + self._session.config.request_timeout
         tried = False
         while True:
@@ -59,10 +74,15 @@ class Enrolment:
                 if tried and found == wanted:
                     return found, True  # by the attempt whose answer was lost
                 _compare(topic, name, found, wanted)
+                self._check_shelf(name, found)
                 return found, False
             try:
-                self._session.multi(self._operations(topic, name, wanted), deadline=deadline)
-                return wanted, True
+                self._check_shelf(name, wanted)
+                operations = self._operations(topic, name, wanted)
+                if self._session.fits(operations):
+                    self._session.multi(operations, deadline=deadline)
+                    return wanted, True
+                self._prepare(topic, name, wanted, operations)
             except TransactionFailed as error:
                 if not isinstance(error.cause, _MOVED) or time.monotonic() >= deadline:
                     raise error.cause from error
@@ -71,6 +91,12 @@ class Enrolment:
                 tried = True
                 if time.monotonic() >= deadline:
                     raise
+
+    def _check_shelf(self, name: str, registration: Registration) -> None:
+        """Raise `Unauthorised` if we could not put dead letters where they belong: those of others are kept there."""
+        if self._session.rights is not None and registration.owner == self._session.rights.owner:
+            with suppress(NodeMissing):
+                self._session.get(self._tree.shelf(name))
 
     def find(self, topic: str, name: str) -> Registration | None:
         """The registration of that name."""
@@ -86,10 +112,13 @@ class Enrolment:
         tree = self._tree
         operations: list[Operation] = []
         lanes = lanes_of(name, wanted)
+        discovery = Discovery(self._session, tree)
+        parents = discovery.ask(lanes, lambda lane: self._session.exists_async(tree.subscription(lane)))
+        queues = discovery.ask(lanes, lambda lane: self._session.get_async(tree.queue(lane, topic)))
         for lane in lanes:
-            if self._session.exists(tree.subscription(lane)) is None:
+            if parents.get(lane) is None:
                 operations.append(Create(tree.subscription(lane)))
-            operations.append(self._queue(tree.queue(lane, topic)))
+            operations.append(self._queue(tree.queue(lane, topic), queues.get(lane)))
         operations += self.books(topic, name, [Ledger()] * len(lanes))
         operations += [Create(tree.registration(topic, name), encode(wanted)), SetData(tree.topic(topic), b"")]
         return operations
@@ -106,6 +135,30 @@ class Enrolment:
         operations += self._put(fresh)
         operations += [Delete(path) for path in self._below(parent) if path not in fresh]
         return operations
+
+    def _prepare(self, topic: str, name: str, wanted: Registration, operations: Sequence[Operation]) -> None:
+        """Make in several transactions what is too much for one: while nobody is registered, nobody uses it.
+
+        Each shows that nobody is. It also writes the plan, so that whoever enrols under that name at the same time,
+        with fewer partitions, looks again and removes what it has no use for.
+        """
+        registration, group = self._tree.registration(topic, name), self._tree.group(name, topic)
+        missing = [each for each in operations if isinstance(each, Create) and each.path != registration]
+        if not missing:
+            raise StoreError(
+                f"{name!r} of {topic!r} cannot have {wanted.partitions:,} partitions, since their names do not fit "
+                "into one transaction: take fewer, or shorter names"
+            )
+        missing.sort(key=lambda each: not each.path.startswith(self._tree.groups))  # the plan comes first
+        lots = [missing]
+        while lots:
+            lot = lots.pop()
+            proof: list[Operation] = [Create(registration), Delete(registration)]
+            plan = [] if any(each.path == group for each in lot) else [SetData(group, encode(Plan()))]
+            if not self._session.fits([*proof, *plan, *lot]):
+                lots += [lot[len(lot) // 2 :], lot[: len(lot) // 2]]
+                continue
+            self._session.multi([*proof, *plan, *lot])
 
     def _put(self, fresh: Mapping[str, bytes]) -> list[Operation]:
         """Make znodes, or take over what a subscription that is gone has left: never what is being made meanwhile.
@@ -128,20 +181,20 @@ class Enrolment:
         except NodeMissing:
             return []
 
-    def _queue(self, queue: str) -> Operation:
+    def _queue(self, queue: str, found: tuple[bytes, Stat] | None) -> Operation:
         state = encode(QueueState(self._client_id))
+        if found is None:
+            return Create(queue, state)  # as it should be
+        data, stat = found
         try:
-            data, stat = self._session.get(queue)
-            found = decode(data, QueueState)
-            # Its registration was removed by hand: what waits is kept, and what is known of it. But not what a restore
-            # has put there so far.
-            if not (found.gone or found.restore):
-                return SetData(queue, encode(msgspec.structs.replace(found, client=self._client_id)), stat.version)
-            self._delete_queue(queue, stat.version)
-        except NodeMissing:
-            pass  # as it should be
+            known = decode(data, QueueState)
         except msgspec.MsgspecError:
             return SetData(queue, state)
+        # Its registration was removed by hand: what waits is kept, and what is known of it. But not what a restore has
+        # put there so far.
+        if not (known.gone or known.restore):
+            return SetData(queue, encode(msgspec.structs.replace(known, client=self._client_id)), stat.version)
+        self._delete_queue(queue, stat.version)
         return Create(queue, state)
 
     def make_topic(self, topic: str) -> None:

@@ -132,6 +132,8 @@ class Hold:
         """What was done with of each entry when we took the lane over, and what we have committed since."""
         self.lost: str | None = None
         """Why it is not ours any more."""
+        self.refused = False
+        """Whether that is because ZooKeeper refuses what we write: who claims the lane again meets the same."""
         self.path = path
         self._session = session
         self._ledger = claimed.ledger
@@ -225,9 +227,7 @@ class Hold:
         elif isinstance(error, TransactionFailed) and failed_with(error, NodeMissing):
             self._make_shelf(commit, error.operation.path)
         else:
-            log.error("%s cannot be written: %s", self.path, error)
-            self._fail(commit, error)
-            self._lose(f"it cannot be written: {error}")
+            self._refuse(commit, error, f"it cannot be written: {error}")
 
     def _judge(self, commit: _Commit, value: Any, problem: ZkmsError | None) -> None:
         if isinstance(problem, ConnectionLost):
@@ -259,9 +259,14 @@ class Hold:
             log.warning("%s has children, which cannot be ours: removing them", path)
             threading.Thread(target=self._uproot, args=(commit, path), name="zkms-uproot", daemon=True).start()
         else:
-            log.error("%s cannot be deleted: %s", path, error)
-            self._fail(commit, error)
-            self._lose(f"its entries cannot be deleted: {error.cause}")
+            self._refuse(commit, error, f"its entries cannot be deleted: {error.cause}")
+
+    def _refuse(self, commit: _Commit, error: ZkmsError, reason: str) -> None:
+        """What waits to be committed would be refused again and again."""
+        log.error("%s: %s", self.path, reason)
+        self.refused = True
+        self._fail(commit, error)
+        self._lose(reason)
 
     def _uproot(self, commit: _Commit, path: str) -> None:
         try:
@@ -274,21 +279,19 @@ class Hold:
         """The place for the subscription's dead letters."""
         shelf = letter.rpartition("/")[0]
 
-        def made(_results: Any, error: ZkmsError | None) -> None:
-            if error is not None and not failed_with(error, NodeExists):
-                log.error("%s cannot be made: %s", shelf, error)
-                self._later(commit)
-                return
-            self._session.call_multi([Create(shelf)], also)
-
-        def also(_results: Any, error: ZkmsError | None) -> None:
-            if error is not None and not failed_with(error, NodeExists):
-                log.error("%s cannot be made: %s", shelf, error)
+        def made(then: Callable[[], None], error: ZkmsError | None) -> None:
+            if error is None or failed_with(error, NodeExists):
+                then()
+            elif isinstance(error, ConnectionLost) or failed_with(error, NodeMissing):  # removed, since it was empty
+                log.warning("%s could not be made: %s; trying again", shelf, error)
                 self._later(commit)
             else:
-                self._again(commit)
+                self._refuse(commit, error, f"there is no place for its dead letters: {error}")
 
-        self._session.call_multi([Create(shelf.rpartition("/")[0])], made)
+        def make(path: str, then: Callable[[], None]) -> None:
+            self._session.call_multi([Create(path)], lambda _results, error: made(then, error))
+
+        make(shelf.rpartition("/")[0], lambda: make(shelf, lambda: self._again(commit)))
 
     def _later(self, commit: _Commit) -> None:
         timer = threading.Timer(RETRY_AFTER, lambda: self._again(commit))

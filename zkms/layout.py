@@ -6,8 +6,10 @@ import time
 
 import msgspec
 
-from zkms.access import Access
+from zkms.access import Access, Rights
+from zkms.discovery import Discovery
 from zkms.errors import (
+    BadVersion,
     ConnectionLost,
     InvalidArgument,
     NewerLayout,
@@ -35,6 +37,9 @@ def ensure_tree(session: Session, tree: Tree) -> None:
         except ConnectionLost as error:  # each step does nothing where it was done before
             if not error.outcome_unknown or time.monotonic() >= deadline:
                 raise
+        except TransactionFailed as error:  # somebody else has made it meanwhile, and may have other roles in mind
+            if not failed_with(error, BadVersion, path=tree.root) or time.monotonic() >= deadline:
+                raise error.cause from error
 
 
 def _refuse_if_used(session: Session, tree: Tree, layout: int) -> None:
@@ -52,8 +57,10 @@ def _refuse_if_used(session: Session, tree: Tree, layout: int) -> None:
 
 
 def _ensure_tree(session: Session, tree: Tree) -> None:
+    version = 0
     try:
-        data, _ = session.get(tree.root)
+        data, stat = session.get(tree.root)
+        version = stat.version
     except NodeMissing:
         data = b""
     if data:
@@ -70,10 +77,10 @@ def _ensure_tree(session: Session, tree: Tree) -> None:
             raise Unauthorised(
                 "is not made yet, and one of its cleaners has to make it: start that first", path=tree.root
             )
+        _refuse_strangers(session, tree)  # nothing is made among what is theirs; and again when all is there
     levels = tree.root.split("/")[1:]
     parents = ["/" + "/".join(levels[:depth]) for depth in range(1, len(levels) + 1)]
-    # Where only cleaners may create below ROOT, what others make elsewhere has to be there.
-    for path in (*parents, *tree.skeleton, *((tree.staged,) if session.rights else ())):
+    for path in (*parents, *_outline(session, tree)[1:]):
         try:
             if session.exists(path) is None:
                 session.multi([Create(path)])
@@ -83,8 +90,48 @@ def _ensure_tree(session: Session, tree: Tree) -> None:
                 raise StoreError(f"the chroot in hosts={hosts!r} does not exist: create it first") from error
             if not failed_with(error, NodeExists):
                 raise error.cause from error
+    _refuse_strangers(session, tree)
     policy = None if session.rights is None else session.rights.access.record()
-    session.multi([SetData(tree.root, encode(Layout(LAYOUT, policy)))])
+    session.multi([SetData(tree.root, encode(Layout(LAYOUT, policy)), version)])
+
+
+def _outline(session: Session, tree: Tree) -> tuple[str, ...]:
+    """ROOT and what stands below it."""
+    # Where only cleaners may create below ROOT, what others make elsewhere has to be there.
+    return (tree.root, *tree.skeleton, *((tree.staged,) if session.rights else ()))
+
+
+def strangers(session: Session, tree: Tree, rights: Rights) -> dict[str, str]:
+    """What is there of the outline and not as the policy makes it: in what way, by its path.
+
+    Those who are no cleaners look at what they may look at, and see digests without their hashes.
+    """
+    faults: dict[str, str] = {}
+
+    def failed(path: str, error: StoreError) -> None:
+        if not isinstance(error, Unauthorised):
+            raise error
+        if rights.cleans:
+            faults[path] = "its cleaners may not even look at its ACL"
+
+    for path, (found, stat) in Discovery(session, tree).ask(_outline(session, tree), session.acl_async, failed).items():
+        differing = rights.differing(path, found)
+        if differing:
+            faults[path] = f"the rights there of {', '.join(differing)} are not those of the policy"
+        elif stat.aversion:  # whoever had a right there before may have left something below it
+            faults[path] = "its ACL was changed after it was made"
+    return faults
+
+
+def _refuse_strangers(session: Session, tree: Tree) -> None:
+    """Where `access` is given: refuse a ROOT, or what stands below it, that somebody else was quicker to make."""
+    if session.config.access is None or session.rights is None:
+        return
+    for path, fault in strangers(session, tree, session.rights).items():
+        raise InvalidArgument(
+            f"{path} was not made for these roles: {fault}. Have {tree.root} removed with all that is in it, "
+            "or choose another root"
+        )
 
 
 def adopt_policy(session: Session, tree: Tree) -> None:
@@ -116,9 +163,7 @@ def _adopt(session: Session, tree: Tree, found: Layout) -> None:
         policy = Access(**{str(role): tuple(found.access[role]) for role in ("producers", "subscribers", "cleaners")})
     except (InvalidArgument, KeyError) as error:
         raise StoreError(f"the policy it was made with cannot be read: {error}", path=tree.root) from error
-    if given is not None:
-        if given != policy:
-            raise InvalidArgument(f"{tree.root} was made with {policy!r}, and access= says otherwise: {given!r}")
-        if any(scheme == "world" for scheme, _ in session.acl(tree.root)):
-            raise InvalidArgument(f"{tree.root} can be changed by everybody, so its policy is worth nothing")
+    if given is not None and given != policy:
+        raise InvalidArgument(f"{tree.root} was made with {policy!r}, and access= says otherwise: {given!r}")
     session.adopt(policy, tree.root)
+    _refuse_strangers(session, tree)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from zkms import frame as frames
-from zkms.access import acl
+from zkms.access import Rights, acl, hidden, masked
 from zkms.delayed import NOBODY
 from zkms.discovery import Discovery
 from zkms.errors import (
@@ -33,6 +33,7 @@ from zkms.errors import (
     QueueFull,
     StoreError,
     TransactionFailed,
+    Unauthorised,
 )
 from zkms.frame import Extra, Packed
 from zkms.limits import MAX_ENTRIES
@@ -186,7 +187,7 @@ class Letters:
                 raise StoreError(f"overwritten by another program: {error}", path=path) from error
             version, lane, owner = self._lane(letter, deadline)
             queue = self._tree.queue(lane, letter.place.topic)
-            readers = () if rights is None else rights.readers(owner)
+            readers = () if rights is None else self._readers(letter, path, rights, owner)
             topic = Check(self._tree.topic(letter.place.topic), version)
             try:
                 self._session.multi(
@@ -204,6 +205,21 @@ class Letters:
                 tried = tried or error.outcome_unknown
                 if time.monotonic() >= deadline:
                     raise
+
+    def _readers(self, letter: DeadLetterInfo, path: str, rights: Rights, owner: tuple[str, ...]) -> tuple[bytes, ...]:
+        """What makes up the ACL of the entry that a letter becomes; `Unauthorised` if it would be for others.
+
+        Those who subscribe can replace each other's registrations, which say whose a subscription is.
+        """
+        allowed, _ = self._session.acl(path)
+        if not rights.accepts(owner) or not all(each in allowed or hidden(each) in allowed for each in owner):
+            others = ", ".join(map(masked, owner)) or "nobody"
+            raise Unauthorised(
+                f"{letter.subscription!r} of {letter.place.topic!r} belongs to {others} now, and the letter does not: "
+                "it can be purged, not requeued",
+                path=path,
+            )
+        return rights.readers(owner)
 
     def _record(self, letter: DeadLetterInfo, lane: str | None) -> None:
         if self.trail is not None and not letter.foreign:  # whose messages a foreign entry has nobody knew

@@ -19,8 +19,7 @@ def set_aside(session: Session, tree: Tree, entry: str, raw: bytes) -> str | Non
     """Move an entry to dead/ and return its new path; None if it was too large or too many are there already."""
     subscription, topic, name = entry.split("/")[-3:]
     shelf = tree.dead_queue(subscription, topic)
-    _ensure(session, shelf.rsplit("/", 1)[0])
-    _ensure(session, shelf)
+    _make(session, tree.shelf(subscription), shelf)
     stat = session.exists(shelf)
     kept = f"{shelf}/{name}"
     operations: list[Operation] = [Delete(entry)]
@@ -32,9 +31,11 @@ def set_aside(session: Session, tree: Tree, entry: str, raw: bytes) -> str | Non
             results = session.multi(operations)
             return str(results[1]) if fits else None
         except TransactionFailed as error:
-            if failed_with(error, NodeMissing):
+            if failed_with(error, NodeMissing, path=entry):
                 return kept if fits else None  # moved by the attempt whose answer was lost
-            if failed_with(error, NotEmpty):
+            if failed_with(error, NodeMissing):
+                _make(session, tree.shelf(subscription), shelf)  # removed, since it was empty
+            elif failed_with(error, NotEmpty):
                 delete_children(session, entry)  # znodes below an entry cannot be ours either
             elif failed_with(error, NodeExists):
                 operations[1:] = [Create(f"{kept}~", raw, sequence=True)]  # one of that name is there already
@@ -46,10 +47,11 @@ def set_aside(session: Session, tree: Tree, entry: str, raw: bytes) -> str | Non
     raise StoreError("cannot be moved", path=entry)
 
 
-def _ensure(session: Session, path: str) -> None:
-    if session.exists(path) is None:
-        try:
-            session.multi([Create(path)])
-        except TransactionFailed as error:
-            if not failed_with(error, NodeExists):
-                raise error.cause from error
+def _make(session: Session, *paths: str) -> None:
+    for path in paths:
+        if session.exists(path) is None:
+            try:
+                session.multi([Create(path)])
+            except TransactionFailed as error:
+                if not failed_with(error, NodeExists):
+                    raise error.cause from error

@@ -21,6 +21,7 @@ from zkms.tree import Tree
 
 QUOTAS = "/zookeeper/quota"
 LIMITS, STATS = "zookeeper_limits", "zookeeper_stats"
+_HARD = ("byteHardLimit", "countHardLimit")
 _NUMBER = re.compile(r"(count|bytes|countHardLimit|byteHardLimit)=(-?\d+)")
 
 
@@ -64,7 +65,10 @@ def read_quotas(session: Session, tree: Tree) -> list[Quota]:
 
 
 def set_quotas(session: Session, tree: Tree, *, znodes: int | None = None, size: int | None = None) -> None:
-    """Let there be at most so many znodes, and so many bytes of bodies and of what is delayed, each by itself."""
+    """Let there be at most so many znodes, and so many bytes of bodies and of what is delayed, each by itself.
+
+    A limit that is not given stays as it is.
+    """
     _check(session)
     for what, value in (("znodes", znodes), ("bytes", size)):
         if value is not None and value < 1:
@@ -72,9 +76,10 @@ def set_quotas(session: Session, tree: Tree, *, znodes: int | None = None, size:
     if znodes is None and size is None:
         raise InvalidArgument("give a number of znodes, of bytes, or both")
     for path in limited(tree):
-        bytes_ = None if path == tree.messages else size
-        if znodes is not None or bytes_ is not None:
-            _set(session, path, _limits(znodes, bytes_))
+        limits = {"countHardLimit": znodes, "byteHardLimit": None if path == tree.messages else size}
+        given = {name: limit for name, limit in limits.items() if limit is not None}
+        if given:
+            _set(session, path, given)
 
 
 def remove_quotas(session: Session, tree: Tree) -> int:
@@ -89,16 +94,20 @@ def remove_quotas(session: Session, tree: Tree) -> int:
     return removed
 
 
-def _set(session: Session, path: str, limits: bytes) -> None:
+def _set(session: Session, path: str, given: dict[str, int]) -> None:
     place = f"{QUOTAS}{path}"
-    if session.exists(f"{place}/{LIMITS}") is not None:
-        _carry_out(session, [SetData(f"{place}/{LIMITS}", limits)])
+    try:
+        data, stat = session.get(f"{place}/{LIMITS}")
+    except NodeMissing:
+        pass
+    else:
+        _carry_out(session, [SetData(f"{place}/{LIMITS}", _limits({**_numbers(data), **given}), stat.version)])
         return
     levels = path.split("/")[1:]
     parents = [QUOTAS + "/" + "/".join(levels[:depth]) for depth in range(1, len(levels) + 1)]
     operations: list[Operation] = [Create(each) for each in parents if session.exists(each) is None]
     # ZooKeeper counts what is there when the second of these is made.
-    operations += [Create(f"{place}/{LIMITS}", limits), Create(f"{place}/{STATS}", b"count=0,bytes=0")]
+    operations += [Create(f"{place}/{LIMITS}", _limits(given)), Create(f"{place}/{STATS}", b"count=0,bytes=0")]
     _carry_out(session, operations)
 
 
@@ -109,10 +118,10 @@ def _carry_out(session: Session, operations: list[Operation]) -> None:
         raise error.cause from error
 
 
-def _limits(znodes: int | None, size: int | None) -> bytes:
-    """As ZooKeeper's own setquota writes them."""
-    most, largest = -1 if znodes is None else znodes, -1 if size is None else size
-    return f"count=-1,bytes=-1=;byteHardLimit={largest};countHardLimit={most}".encode()
+def _limits(numbers: dict[str, int]) -> bytes:
+    """As ZooKeeper's own setquota writes them; those that it only warns of come first."""
+    count, size, bytes_, znodes = (numbers.get(name, -1) for name in ("count", "bytes", *_HARD))
+    return f"count={count},bytes={size}=;byteHardLimit={bytes_};countHardLimit={znodes}".encode()
 
 
 def _numbers(data: bytes) -> dict[str, int]:

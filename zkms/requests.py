@@ -141,23 +141,25 @@ class Children(Request):
 
 
 class GetAcl(Request):
-    """Who may do anything with a znode: pairs of scheme and id."""
+    """Who may do what with a znode: the rights, as bits, of "SCHEME:NAME"; and its stat."""
 
     code = 6
 
     def __init__(self, chroot: str, path: str) -> None:
         super().__init__(path, _place(chroot, path))
 
-    def read(self, reply: memoryview, offset: int) -> list[tuple[str, str]]:
-        """The stat behind the list is not needed."""
+    def read(self, reply: memoryview, offset: int) -> tuple[dict[str, int], Stat]:
+        """Somebody may be on the list several times: what counts is all of it."""
         (count,) = _INT.unpack_from(reply, offset)
         offset += 4
-        found = []
+        found: dict[str, int] = {}
         for _ in range(count):
-            scheme, offset = _read_text(reply, offset + 4)  # behind the permissions
+            (bits,) = _INT.unpack_from(reply, offset)
+            scheme, offset = _read_text(reply, offset + 4)
             name, offset = _read_text(reply, offset)
-            found.append((scheme, name))
-        return found
+            identity = f"{scheme}:{name}"
+            found[identity] = found.get(identity, 0) | bits
+        return found, _read_stat(reply, offset)
 
 
 class WhoAmI(Request):

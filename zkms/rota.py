@@ -45,6 +45,8 @@ LOOK = 1.0
 """Seconds after which a member looks by itself, whatever it was told."""
 REPEATEDLY, FORGIVEN = 3, 10
 """Looks in a row at which a member was slow until it gets less, and until which it counts."""
+FIRST_REST, LONGEST_REST = 1.0, 60.0
+"""Seconds for which a partition is left alone that ZooKeeper does not let us write: at first, and at the most."""
 TICK = 0.25
 """Seconds between two looks at what is in hand."""
 
@@ -99,6 +101,8 @@ class Rota:
         self._generation = 0
         self._leaving: dict[int, float] = {}
         """Partitions that are to be given back, and until when their messages in hand are waited for."""
+        self._rests: dict[int, tuple[float, float]] = {}
+        """Partitions that we could not write: how long they are left alone, and until when."""
         self.ttr = 30.0
         """Seconds that messages in hand are waited for, before a partition is given back."""
         self._closed = False
@@ -247,10 +251,12 @@ class Rota:
             if lane.lost is not None:
                 self._leaving.pop(number, None)
                 self._consumer.end(number, 0.0)
+                if lane.hold.refused:
+                    self._rest(number)
         self._consumer.settle_up()
         if self._group:
             self._follow_plan()
-        elif not self._consumer.lanes:
+        elif not self._consumer.lanes and not self._rests_now(0):
             self._claim_again()
         elif self._is_removed():
             raise NodeMissing("the subscription was removed", path=self._tree.registration(self._topic, self._name))
@@ -261,6 +267,17 @@ class Rota:
         owner = self.claim_alone(takeover=False)
         if owner is not None:
             log.debug("%s of %r is read by %s", self._name, self._topic, owner)
+
+    def _rest(self, number: int) -> None:
+        """Claimed again at once, it would be lost again at once; each time in a row it is left alone for longer."""
+        now = time.monotonic()
+        last, until = self._rests.get(number, (0.0, 0.0))
+        rest = min(2 * last, LONGEST_REST) if now < until + LONGEST_REST and last else FIRST_REST
+        self._rests[number] = rest, now + rest
+        log.warning("partition %d of %s is left alone for %g s", number, self._name, rest)
+
+    def _rests_now(self, number: int) -> bool:
+        return number in self._rests and time.monotonic() < self._rests[number][1]
 
     def _show(self) -> None:
         state = self._state()
@@ -285,7 +302,7 @@ class Rota:
         mine = {number for number, member in plan.lanes.items() if member == self._me} if not self._stuck else set()
         self._give_back(mine)
         for number in sorted(mine - self._consumer.lanes.keys()):
-            if not self._closed:
+            if not self._closed and not self._rests_now(number):
                 self._take(number)
 
     def _plan(self, plan: Plan, members: list[str], version: int) -> Plan:

@@ -266,8 +266,11 @@ class Session:
         """The children's names and the parent's stat, from one moment."""
         return self._send(Children(self._chroot, path, watch))
 
-    def acl_async(self, path: str) -> Future[list[tuple[str, str]]]:
-        """Who may do anything with a znode: pairs of scheme and id, such as ("world", "anyone")."""
+    def acl_async(self, path: str) -> Future[tuple[dict[str, int], Stat]]:
+        """Who may do what with a znode: the rights, as bits, of each identity, such as "world:anyone"; and its stat.
+
+        To those who may not change them ZooKeeper shows digests without their hashes, as "digest:USER:x".
+        """
         return self._send(GetAcl(self._chroot, path))
 
     def multi_async(self, operations: Sequence[Operation]) -> Future[list[Any]]:
@@ -300,8 +303,15 @@ class Session:
             return
         self._transact(request, operations, done)
 
+    def fits(self, operations: Sequence[Operation]) -> bool:
+        """Whether they can be one transaction, with the ACLs that they come with."""
+        return len(self._request(operations).raw) <= MAX_TRANSACTION
+
+    def _request(self, operations: Sequence[Operation]) -> Multi:
+        return Multi(self._chroot, operations, self._acl, self.rights)
+
     def _transaction(self, operations: Sequence[Operation]) -> Multi:
-        request = Multi(self._chroot, operations, self._acl, self.rights)
+        request = self._request(operations)
         if len(request.raw) > MAX_TRANSACTION:
             size = len(request.raw)
             raise StoreError(f"a transaction of {size:,} bytes is over the limit of {MAX_TRANSACTION:,}")
@@ -358,7 +368,7 @@ class Session:
         sent = [reply]
         return self._read(lambda: sent.pop() if sent else again(), deadline)
 
-    def acl(self, path: str) -> list[tuple[str, str]]:
+    def acl(self, path: str) -> tuple[dict[str, int], Stat]:
         """`acl_async`, tried again over reconnects until the request time-out."""
         return self._read(lambda: self.acl_async(path), None)
 

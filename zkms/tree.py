@@ -191,6 +191,10 @@ class Tree(msgspec.Struct, frozen=True):
         """A frame that entries of several queues point to; its number is that of its first message."""
         return f"{self.bodies}/{producer}/{number}"
 
+    def shelf(self, subscription: str) -> str:
+        """Parent of what was set aside from a subscription's queues."""
+        return f"{self.dead}/{subscription}"
+
     def dead_queue(self, subscription: str, topic: str) -> str:
         """What was set aside from a subscription's queue."""
         return f"{self.dead}/{subscription}/{topic}"

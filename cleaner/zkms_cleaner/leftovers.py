@@ -31,6 +31,7 @@ from zkms.tree import (
     id_log_time,
     lanes_of,
     parse_entry,
+    subscription_of,
 )
 from zkms_cleaner.orphans import Finding
 
@@ -75,9 +76,10 @@ class Leftovers:
         return [
             *self._expired(kept),
             *self._ids(),
-            *self._groups([pair for pair in pairs if pair not in kept], topics),
+            *self._groups([pair for pair in pairs if pair not in kept]),
             *self._nameless({name: stat for name, (own, stat) in listed.items() if not own}),
             *self._unused_groups(kept),
+            *self._shelves(),
             *self._topics(topics),
         ]
 
@@ -154,15 +156,19 @@ class Leftovers:
 
     # -- subscriptions and topics --------------------------------------------------------------------------------
 
-    def _groups(
-        self, orphaned: list[tuple[str, str]], topics: Mapping[str, Stat]
-    ) -> Iterator[tuple[Finding, list[Operation]]]:
-        """What subscriptions that are gone knew of themselves."""
+    def _groups(self, orphaned: list[tuple[str, str]]) -> Iterator[tuple[Finding, list[Operation]]]:
+        """What subscriptions that are gone knew of themselves; each with the proof that nobody has enrolled since."""
+        topics = self._discovery.ask(
+            {topic for topic, _ in orphaned}, lambda topic: self._session.exists_async(self._tree.topic(topic))
+        )
         for topic, name in orphaned:
-            registration = self._tree.registration(topic, name)
-            proof: list[Operation] = [Create(registration), Delete(registration)] if topic in topics else []
+            there = topics[topic] is not None
+            absent = self._tree.registration(topic, name) if there else self._tree.topic(topic)
             group = self._tree.group(name, topic)
-            yield Finding("group", group, "its subscription is gone"), [*proof, *self._below(group)]
+            yield (
+                Finding("group", group, "its subscription is gone"),
+                [Create(absent), Delete(absent), *self._below(group)],
+            )
 
     def _nameless(self, empty: dict[str, Stat]) -> Iterator[tuple[Finding, list[Operation]]]:
         for name, stat in empty.items():
@@ -202,6 +208,28 @@ class Leftovers:
             ]
             reason = f"nobody has used it for {self._unused_after:g} s"
             yield Finding("subscription", self._tree.registration(topic, name), reason), operations
+
+    def _shelves(self) -> Iterator[tuple[Finding, list[Operation]]]:
+        """Where dead letters were of subscriptions that are gone.
+
+        With separate roles they belong to whoever had the name, and nobody else could have it.
+        """
+        if self._session.rights is None:
+            return
+        tree = self._tree
+        listed = self._discovery.ask(
+            self._discovery.names(tree.dead), lambda name: self._session.children_async(tree.shelf(name))
+        )
+        pairs = [(name, topic) for name, (topics, _) in listed.items() for topic in topics]
+        stats = self._discovery.ask(pairs, lambda pair: self._session.exists_async(tree.dead_queue(*pair)))
+        empty = [pair for pair, stat in stats.items() if stat is not None and not stat.numChildren]
+        known = self._discovery.ask(
+            empty, lambda pair: self._session.exists_async(tree.registration(pair[1], subscription_of(pair[0])))
+        )
+        paths = [tree.dead_queue(*pair) for pair in empty if known[pair] is None]
+        paths += [tree.shelf(name) for name, (topics, _) in listed.items() if not topics]
+        for path in paths:
+            yield Finding("nothing", path, "has no dead letters, and its subscription is gone"), [Delete(path)]
 
     def _topics(self, topics: Mapping[str, Stat]) -> Iterator[tuple[Finding, list[Operation]]]:
         before = self._now() - self._topic_idle

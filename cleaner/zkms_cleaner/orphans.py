@@ -1,8 +1,10 @@
 """What nobody owns any more, found with few requests: one a subscription, one a topic, one for each orphan.
 
 Queues are listed before registrations. A subscriber makes both in one transaction, so whoever has a queue in the first
-listing and no registration in the second has none. ZooKeeper counts the entries, so no queue is listed, but where a
-dead producer has left bodies: those were listed first, so one that no queue names then has no name left in the tree.
+listing and no registration in the second has none. The queues of a large group may be there before: who registers it
+writes them, so one that was found without a registration is not condemned after that. ZooKeeper counts the entries, so
+no queue is listed, but where a dead producer has left bodies: those were listed first, so one that no queue names then
+has no name left in the tree.
 """
 
 from __future__ import annotations

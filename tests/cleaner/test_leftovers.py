@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 from zkms_cleaner import Lead, Sweeper
-from zkms_cleaner.leftovers import ID_WINDOW, TOPIC_IDLE
+from zkms_cleaner.leftovers import ID_WINDOW, TOPIC_IDLE, Leftovers
 
 import zkms
 from zkms import Bus, DuplicateMessage
+from zkms.errors import TransactionFailed
 from zkms.operations import Delete
 
 Connect = Callable[..., Bus]
@@ -132,3 +133,20 @@ def test_what_a_subscription_that_is_gone_knew_of_itself_is_removed(
     kinds = sweep(observer, lead)
     assert sorted(set(kinds)) == ["group", "queue"]
     assert observer.queues() == []
+
+
+@pytest.mark.parametrize("topic_too", [False, True])
+def test_a_group_that_is_enrolled_again_meanwhile_keeps_what_it_knows(
+    observer: Bus, connect: Connect, topic_too: bool
+) -> None:
+    """Its registration was removed by hand, and the topic perhaps too; it was found so, and is there when it is due."""
+    connect().subscribe("jobs", group="workers", partitions=2).close()
+    tree, session = observer.tree, observer.session
+    gone = [tree.registration("jobs", "workers"), *([tree.topic("jobs")] if topic_too else [])]
+    session.multi([Delete(path) for path in gone])
+    [(finding, operations)] = Leftovers(session, tree).find({})
+    assert finding.kind == "group"
+    connect().subscribe("jobs", group="workers", partitions=2).close()
+    with pytest.raises(TransactionFailed):
+        session.multi(operations)
+    assert session.exists(tree.ledger("workers", "jobs", 1)) is not None

@@ -6,17 +6,21 @@ import asyncio
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
-from kazoo.client import KazooClient
+from kazoo.security import CREATOR_ALL_ACL
 from zkms_cleaner.cleaner import Cleaner
+from zkms_cleaner.election import Lead
+from zkms_cleaner.sweep import Sweeper
 
 import zkms
 from zkms import access
 from zkms.backup import back_up
+from zkms.operations import Operation
 from zkms.restore import restore
 from zkms.staging import Committer, Stage, new_run
 from zkms.testing.roots import new_root
-from zkms.tree import Registration, Tree, encode
+from zkms.tree import Registration, Tree, decode, encode
 
 from .conftest import ACCESS, Connect, Eventually, Raw, auth, who
 
@@ -51,20 +55,6 @@ def test_a_tree_that_was_made_without_one_gets_no_policy(hosts: str) -> None:
         pytest.raises(zkms.InvalidArgument, match="was made without access="),
     ):
         zkms.connect(hosts, root=root, auth=auth("carl"), access=ACCESS)
-
-
-def test_a_root_that_everybody_can_change_is_not_believed(hosts: str, tree: Tree, connect: Connect) -> None:
-    """Somebody was quicker, and has written our own policy there."""
-    connect("carl", access=ACCESS).close()
-    client = KazooClient(hosts)
-    client.start()
-    mine = new_root()
-    data = zkms.connect(hosts, root=tree.root, auth=auth("carl")).session.get(tree.root)[0]
-    client.create(mine, data)
-    client.stop()
-    client.close()
-    with pytest.raises(zkms.InvalidArgument, match="can be changed by everybody"):
-        zkms.connect(hosts, root=mine, auth=auth("carl"), access=ACCESS)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +142,53 @@ def test_a_subscription_belongs_to_whoever_made_it(carl: zkms.Bus, connect: Conn
         assert not more.subscribe(**options).created
 
 
+def test_a_name_that_others_have_left_something_under_is_refused(
+    carl: zkms.Bus, connect: Connect, tree: Tree, eventually: Eventually
+) -> None:
+    """In a sentence, when subscribing: a rejected message would have no place. When that is gone, the name is free."""
+    pat, ann, bob = connect("pat"), connect("ann"), connect("bob")
+    first = ann.subscribe("news", name="w")
+    pat.publish("news", "bad")
+    first.get(timeout=20).reject("no good")
+    for topic in ("news", "other"):
+        with pytest.raises(zkms.Unauthorised, match=r"'w' is, or was, the name|'w' of 'news' belongs to digest:ann"):
+            bob.subscribe(topic, name="w")
+    first.unsubscribe()
+    for topic in ("news", "other"):
+        with pytest.raises(zkms.Unauthorised, match=r"/dead/w: 'w' is, or was, .* have .* its dead letters purged"):
+            bob.subscribe(topic, name="w")
+    ann.subscribe("news", name="w").unsubscribe()
+    carl.purge_dead(subscription="w")
+    [candidate] = carl.session.children(tree.cleaner)[0]
+    Sweeper(carl.session, tree, grace=0.0).sweep(Lead(f"{tree.cleaner}/{candidate}"))
+    second = bob.subscribe("news", name="w")
+    pat.publish("news", "bad too")
+    second.get(timeout=20).reject("no good")
+    eventually(lambda: [letter.data for letter in bob.dead_letters(subscription="w")] == ["bad too"])
+
+
+def test_a_lane_that_cannot_be_written_is_not_claimed_again_and_again(
+    carl: zkms.Bus, connect: Connect, raw: Raw, tree: Tree, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has put themselves where its dead letters belong: it waits longer each time, and goes on when it can."""
+    monkeypatch.setattr("zkms.rota.FIRST_REST", 0.5)
+    pat, bob = connect("pat"), connect("bob")
+    given: list[float] = []
+
+    def reject(message: zkms.Message) -> None:
+        given.append(time.monotonic())
+        message.reject("no good")
+
+    bob.subscribe("news", reject, name="w")
+    raw("ann").create(tree.shelf("w"), acl=CREATOR_ALL_ACL)
+    pat.publish("news", "bad")
+    eventually(lambda: len(given) == 3)
+    assert given[1] - given[0] >= 0.5
+    assert given[2] - given[1] >= 1.0
+    raw("carl").delete(tree.shelf("w"))
+    eventually(lambda: [letter.data for letter in bob.dead_letters(subscription="w")] == ["bad"])
+
+
 # -- features --------------------------------------------------------------------------------------------------------
 
 
@@ -198,6 +235,53 @@ def test_durable_subscriptions_groups_patterns_and_ids(carl: zkms.Bus, connect: 
     assert pat.publish("users.old", 3).pending == (f"{every.id} (users.*)",)
 
 
+def test_a_group_can_have_as_many_partitions_as_elsewhere(hosts: str) -> None:
+    """Though the ACLs of so many znodes are too much for one transaction."""
+    root, crowd = new_root(), [who(f"producer-{number}") for number in range(10)]
+    many = zkms.Access(producers=crowd, subscribers=[who("ann")], cleaners=[who("carl")])
+    with (
+        zkms.connect(hosts, root=root, auth=auth("carl"), access=many, cleaner=False) as carl,
+        zkms.connect(hosts, root=root, auth=auth("ann")) as ann,
+        zkms.connect(hosts, root=root, auth=auth("producer-1")) as producer,
+    ):
+        assert ann.create_group("jobs", "workers", partitions=1024)
+        assert not ann.create_group("jobs", "workers", partitions=1024)
+        receipts = producer.publish_many("jobs", map(str, range(50)), key=str)
+        assert len(receipts[-1].pending) > 30
+        places = (carl.tree.messages, carl.tree.ledgers("workers", "jobs"))
+        assert [carl.session.exists(path).numChildren for path in places] == [1024, 1024]
+
+
+def test_whoever_is_registered_meanwhile_keeps_its_partitions(
+    carl: zkms.Bus, connect: Connect, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing of those that were being prepared is left among its own: else it could not be given up."""
+    ann, more = connect("ann"), connect("ann")
+    monkeypatch.setattr("zkms.session.MAX_TRANSACTION", 5 * 1024)
+    ann.enrolment.make_topic("jobs")
+    anns, theirs, lots = ann.session.multi, more.session.multi, []
+
+    def between(lot: list[Operation], **options: float) -> list[object]:
+        lots.append(lot)
+        if len(lots) == 2:
+            assert {each.path.rpartition("/")[0] for each in lot[3:]} == {tree.ledgers("workers", "jobs")}
+            monkeypatch.setattr(more.session, "multi", after)
+            assert more.create_group("jobs", "workers", partitions=2)
+        return anns(lot, **options)
+
+    def after(operations: list[Operation], **options: float) -> list[object]:
+        """The second lot is made when the others have seen what the first one has left, and not enrolled yet."""
+        monkeypatch.setattr(more.session, "multi", theirs)
+        anns(lots[-1])
+        return theirs(operations, **options)
+
+    monkeypatch.setattr(ann.session, "multi", between)
+    with pytest.raises(zkms.GroupMismatch, match="with 2 partitions instead of 64"):
+        ann.create_group("jobs", "workers", partitions=64)
+    assert sorted(carl.session.children(tree.ledgers("workers", "jobs"))[0]) == ["0", "1"]
+    more.enrolment.dismiss("jobs", "workers")
+
+
 def test_dead_letters_are_their_owners(carl: zkms.Bus, connect: Connect, eventually: Eventually) -> None:
     """Who rejects a message can look at it and requeue it, and so can the cleaner; nobody else sees it."""
     pat, bob, ann = connect("pat"), connect("bob"), connect("ann")
@@ -214,6 +298,28 @@ def test_dead_letters_are_their_owners(carl: zkms.Bus, connect: Connect, eventua
         message = audit.get(timeout=20)
         assert message.data == "bad"
         message.ack()
+
+
+@pytest.mark.parametrize("owner", [(who("bob"),), ()])
+def test_a_letter_is_requeued_for_its_owner_alone(
+    carl: zkms.Bus, connect: Connect, raw: Raw, tree: Tree, eventually: Eventually, owner: tuple[str, ...]
+) -> None:
+    """Not for another subscriber, or nobody, that has put a registration of its own in place of its owner's."""
+    pat, ann = connect("pat"), connect("ann")
+    diary = ann.subscribe("news", name="diary")
+    pat.publish("news", "for-a")
+    diary.get(timeout=20).reject("no good")
+    eventually(lambda: ann.dead_letters(subscription="diary"))
+    diary.close()
+    [letter] = ann.dead_letters(subscription="diary")
+    registration, bob = tree.registration("news", "diary"), raw("bob")
+    forged = msgspec.structs.replace(decode(bob.get(registration)[0], Registration), owner=owner)
+    bob.delete(registration)
+    bob.create(registration, encode(forged))
+    for bus in (ann, carl):
+        with pytest.raises(zkms.Unauthorised, match=r"belongs to (digest:bob|nobody) now, and the letter does not"):
+            bus.requeue(letter)
+    assert len(ann.dead_letters(subscription="diary")) == 1
 
 
 def test_delayed_messages_are_moved_by_the_cleaner(carl: zkms.Bus, connect: Connect) -> None:

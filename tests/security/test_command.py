@@ -54,6 +54,11 @@ def test_identities_are_printed_as_the_file_takes_them(hosts: str, tree: Tree) -
 
 def test_a_file_with_a_mistake_is_one_sentence(hosts: str, tree: Tree, roles: Path) -> None:
     """Nothing is made."""
-    roles.write_text('{"producers": []}')
-    refused = run(hosts, tree, "carl", "init", str(roles))
-    assert (refused.exit_code, "subscribers" in refused.output) == (2, True)
+    for text, said in (
+        (b'{"producers": []}', "subscribers"),
+        (b'{"producers": ["\xff"], "subscribers": [], "cleaners": []}', "utf-8"),
+        (b'{"producers": ' + b"[" * 100_000, "producers"),
+    ):
+        roles.write_bytes(text)
+        refused = run(hosts, tree, "carl", "init", str(roles))
+        assert (refused.exit_code, said in refused.output) == (2, True), refused.output

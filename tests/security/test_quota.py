@@ -11,7 +11,8 @@ import zkms
 from zkms.cli.checks.security import check_quotas
 from zkms.cli.connection import Inspector
 from zkms.cli.quota import quota
-from zkms.quota import read_quotas, remove_quotas, set_quotas
+from zkms.operations import SetData
+from zkms.quota import LIMITS, QUOTAS, read_quotas, remove_quotas, set_quotas
 from zkms.testing.roots import delete_root, new_root
 from zkms.tree import Tree
 
@@ -93,6 +94,24 @@ def test_they_are_set_and_shown_by_a_command(hosts: str) -> None:
             with pytest.raises(zkms.InvalidArgument):
                 set_quotas(bus.session, bus.tree, **wrong)
     delete_root(hosts, root)
+
+
+def test_a_limit_that_is_not_given_stays(carl: zkms.Bus, tree: Tree) -> None:
+    """Also those that ZooKeeper only warns of, set with its own shell."""
+
+    def limits() -> set[tuple[str, int | None, int | None]]:
+        return {(quota.path.rpartition("/")[2], quota.znodes, quota.bytes) for quota in read_quotas(carl.session, tree)}
+
+    set_quotas(carl.session, tree, znodes=1000)
+    set_quotas(carl.session, tree, size=5_000_000)
+    assert limits() == {("messages", 1000, None), ("bodies", 1000, 5_000_000), ("delayed", 1000, 5_000_000)}
+    path = f"{QUOTAS}{tree.bodies}/{LIMITS}"
+    warned = carl.session.get(path)[0].replace(b"count=-1", b"count=900")
+    carl.session.multi([SetData(path, warned)])
+    set_quotas(carl.session, tree, znodes=2000)
+    assert limits() == {("messages", 2000, None), ("bodies", 2000, 5_000_000), ("delayed", 2000, 5_000_000)}
+    assert carl.session.get(path)[0].startswith(b"count=900,")
+    assert remove_quotas(carl.session, tree) == 3
 
 
 def test_through_a_chroot_they_cannot_be_set(carl: zkms.Bus, hosts: str, tree: Tree) -> None:

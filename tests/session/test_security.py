@@ -18,6 +18,8 @@ from kazoo.security import make_acl
 
 import zkms
 from zkms.bench.original import client
+from zkms.cli.checks.security import check_access
+from zkms.cli.connection import Inspector
 from zkms.config import Config
 from zkms.errors import ConnectionLost, InvalidArgument, StoreError, Unauthorised
 from zkms.operations import Create
@@ -404,6 +406,13 @@ def test_tls_where_none_is_spoken_and_none_where_it_is(secured: Secured) -> None
     """Both mistakes are named, for they are easily made."""
     assert "no TLS connection" in refusal(secured.hosts, secured.tls(check_hostname=False))
     assert f"{secured.tls_hosts} speaks TLS: pass tls=" in refusal(secured.tls_hosts, None)
+
+
+def test_doctor_tries_without_the_certificate_whether_strangers_are_served(secured: Secured, root: str) -> None:
+    """With it, the session that is to be a stranger's would be somebody's."""
+    with zkms.connect(secured.tls_hosts, root=root, tls=secured.tls(), connect_timeout=3.0) as bus:
+        [*_, strangers] = check_access(Inspector(bus.session, bus.tree))
+    assert (strangers.level, strangers.finding) == ("ok", "a session without a certificate is not served")
 
 
 def test_a_certificate_without_its_key_is_a_mistake(secured: Secured) -> None:

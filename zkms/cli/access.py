@@ -62,7 +62,7 @@ def init(settings: Settings, file: Path) -> None:
     """Make the tree with the roles in FILE; the credentials have to be those of one of its cleaners."""
     try:
         roles = msgspec.json.decode(file.read_bytes(), type=_Roles)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # msgspec lets the second through
         raise Failure(f"{file}: {error}", Exit.USAGE) from error
     policy = Access(producers=roles.producers, subscribers=roles.subscribers, cleaners=roles.cleaners)
     connect(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from zkms.bus import Bus, connect
@@ -44,14 +44,11 @@ def read_auth(environ: Mapping[str, str] = os.environ) -> list[Auth | Sasl] | No
     A file of ours that others can read is refused, as ssh refuses such a key: what is in it may be known to them.
     """
     lines, source = [environ.get("ZKMS_AUTH", "")], "ZKMS_AUTH"
-    if not lines[0] and (name := environ.get("ZKMS_AUTH_FILE", "")):
+    if name := secret_files(environ).get("ZKMS_AUTH_FILE"):
         source = f"ZKMS_AUTH_FILE ({name})"
         try:
             with Path(name).open() as file:
-                status = os.fstat(file.fileno())
-                if is_exposed(status):
-                    mode = status.st_mode & 0o777
-                    raise Failure(f"{source} can be read by others, its mode being {mode:04o}: chmod 600 it")
+                _refuse_exposed(source, os.fstat(file.fileno()))
                 lines = file.read().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise Failure(f"{source} cannot be read: {getattr(error, 'strerror', None) or 'not text'}") from error
@@ -65,15 +62,37 @@ def read_auth(environ: Mapping[str, str] = os.environ) -> list[Auth | Sasl] | No
     return pairs or None
 
 
-def is_exposed(status: os.stat_result) -> bool:
-    """Whether a file of ours can be read by others. What somebody else has put there for us is theirs to protect."""
-    return bool(status.st_mode & 0o077) and status.st_uid == os.getuid()
+def secret_files(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The files with secrets that are used, by the variable that names them."""
+    variables = ("ZKMS_TLS_KEY",) if environ.get("ZKMS_AUTH") else ("ZKMS_AUTH_FILE", "ZKMS_TLS_KEY")
+    return {variable: environ[variable] for variable in variables if environ.get(variable)}
+
+
+def exposure(status: os.stat_result) -> str:
+    """What is wrong with a file of ours that others can read; nothing if they cannot.
+
+    What somebody else has put there for us is theirs to protect.
+    """
+    mode = status.st_mode & 0o777
+    exposed = mode & 0o077 and status.st_uid == os.getuid()
+    return f"can be read by others, its mode being {mode:04o}" if exposed else ""
+
+
+def _refuse_exposed(source: str, status: os.stat_result) -> None:
+    if fault := exposure(status):
+        raise Failure(f"{source} {fault}: chmod 600 it")
 
 
 def read_tls(environ: Mapping[str, str] = os.environ) -> Tls | None:
-    """TLS as ZKMS_TLS_CA, ZKMS_TLS_CERT, ZKMS_TLS_KEY and its password say; None if no file is named."""
+    """TLS as ZKMS_TLS_CA, ZKMS_TLS_CERT, ZKMS_TLS_KEY and its password say; None if no file is named.
+
+    A key of ours that others can read is refused, as is a file with credentials.
+    """
     ca, cert, key = (environ.get(f"ZKMS_TLS_{what}") or None for what in ("CA", "CERT", "KEY"))
     password = environ.get("ZKMS_TLS_KEY_PASSWORD") or None
+    if key is not None:
+        with suppress(OSError):  # said where it is read
+            _refuse_exposed(f"ZKMS_TLS_KEY ({key})", Path(key).stat())
     return Tls(ca=ca, cert=cert, key=key, key_password=password) if ca or cert or key else None
 
 

@@ -16,7 +16,7 @@ from zkms.cli.connection import inspect, inspection_config
 from zkms.cli.exit_codes import Exit
 from zkms.cli.options import Settings, settings
 from zkms.cli.output import escape, plural, print_json
-from zkms.errors import ConnectionLost
+from zkms.errors import ConnectionLost, Unauthorised
 
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 WIDEST = 120
@@ -62,6 +62,8 @@ def _examine(settings: Settings) -> Iterator[Finding]:
             yield from check_tree(inspector)
     except ConnectionLost as error:
         yield Finding("session", "problem", str(error), "without one nothing more can be checked")
+    except Unauthorised as error:
+        yield Finding("access", "problem", str(error), "these credentials have no role in this tree")
 
 
 def _print(finding: Finding) -> None:

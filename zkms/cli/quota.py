@@ -23,7 +23,7 @@ def quota(settings: Settings, znodes: int | None, size: int | None, remove: bool
 
     They are a backstop: subscriptions have limits of their own. A publisher that meets one gets QuotaExceeded, and
     nothing is stored; subscribers come, read and ack as before. ZooKeeper heeds quotas if its servers run with
-    -Dzookeeper.enforceQuota=true, and else only warns in its log.
+    -Dzookeeper.enforceQuota=true, and else only warns in its log. A limit that is not named stays as it is.
 
     \b
     Examples:

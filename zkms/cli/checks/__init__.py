@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 Level = Literal["ok", "warning", "problem"]
+CLEANERS_SEE = "with separate roles, a cleaner's credentials are for looking at everything"
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-import os
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +11,11 @@ from pathlib import Path
 from kazoo.hosts import collect_hosts
 
 from zkms.access import kind_of
-from zkms.cli.checks import Finding, some
-from zkms.cli.connection import Inspector, is_exposed
+from zkms.cli.checks import CLEANERS_SEE, Finding, some
+from zkms.cli.connection import Inspector, exposure, secret_files
 from zkms.config import Config
-from zkms.errors import NodeMissing, StoreError, ZkmsError
+from zkms.errors import NodeMissing, StoreError, Unauthorised, ZkmsError
+from zkms.layout import strangers
 from zkms.quota import read_quotas
 from zkms.session import Session
 from zkms.testing.words import ask
@@ -77,12 +78,16 @@ def check_access(inspector: Inspector) -> Iterator[Finding]:
     """Who may do anything below ROOT, kind by kind; and whether sessions without credentials are served."""
     config, root = inspector.session.config, inspector.tree.root
     kinds: dict[str, set[str]] = {}
+    hidden: set[str] = set()
     for path in _sample(inspector, root, 0):
         try:
-            acl = inspector.session.acl(path)
+            allowed, _ = inspector.session.acl(path)
         except NodeMissing:
             continue
-        kinds.setdefault(kind_of(root, path), set()).update(f"{scheme}:{name}" for scheme, name in acl)
+        except Unauthorised:
+            hidden.add(kind_of(root, path))
+            continue
+        kinds.setdefault(kind_of(root, path), set()).update(allowed)
     everybody = sorted(kind for kind, allowed in kinds.items() if "world:anyone" in allowed)
     rights = inspector.session.rights
     if everybody and len(everybody) == len(kinds):
@@ -90,14 +95,22 @@ def check_access(inspector: Inspector) -> Iterator[Finding]:
         yield Finding("access", "warning", "open to everybody who reaches ZooKeeper", advice)
     elif everybody:
         advice = "'setAcl -R' of ZooKeeper's own shell closes what is there; then connect with auth= everywhere"
+        if rights is not None:
+            advice = "'setAcl' of ZooKeeper's own shell, as a cleaner: docs/threat-model.md says who may do what where"
         yield Finding("access", "problem", f"open to everybody: {some(everybody, 40)}", advice)
+    elif rights is not None and (faults := strangers(inspector.session, inspector.tree, rights)):
+        said = "; ".join(f"{path}: {fault}" for path, fault in faults.items())
+        yield Finding("access", "problem", said, "have the tree removed, or use another root: see docs/threat-model.md")
     elif rights is not None:
         roles = ", ".join(f"{len(who)} {role}" for role, who in rights.access.record().items())
         yield Finding("access", "ok", f"by separate roles: {roles}")
     else:
-        allowed = sorted(kinds[kind_of(root, root)])
-        yield Finding("access", "ok", f"for {some([_short(each) for each in allowed])} only")
-    if config.auth or config.sasl:
+        known = sorted(kinds[kind_of(root, root)])
+        yield Finding("access", "ok", f"for {some([_short(each) for each in known])} only")
+    if hidden:
+        said = f"not looked at, since these credentials may not: {some(sorted(hidden), 40)}"
+        yield Finding("access", "ok", said, CLEANERS_SEE)
+    if config.auth or config.sasl or (config.tls and config.tls.cert):
         yield _strangers(config)
 
 
@@ -120,13 +133,19 @@ def _sample(inspector: Inspector, path: str, depth: int) -> Iterator[str]:
 
 
 def _strangers(config: Config) -> Finding:
-    """Somebody without credentials tries to get in."""
-    session = Session(replace(config, auth=(), sasl=None, access=None))
+    """Somebody without credentials, and without our certificate, tries to get in."""
+    tls = config.tls and replace(config.tls, cert=None, key=None, key_password=None)
+    session = Session(replace(config, auth=(), sasl=None, access=None, tls=tls))
     try:
         session.start()
         session.exists("/")
-    except ZkmsError:
+    except Unauthorised:
         return Finding("strangers", "ok", "a session without credentials is not served")
+    except ZkmsError as error:
+        if config.tls and config.tls.cert and re.search("alert .*certificate", str(error)):
+            return Finding("strangers", "ok", "a session without a certificate is not served")
+        said = f"whether sessions without credentials are served could not be found out: {error}"
+        return Finding("strangers", "warning", said, "try again")
     finally:
         session.close()
     advice = "enforce.auth.enabled=true and enforce.auth.schemes=digest (or sasl, x509) in zoo.cfg"
@@ -135,22 +154,16 @@ def _strangers(config: Config) -> Finding:
 
 
 def check_secrets() -> Iterator[Finding]:
-    """Files with secrets on this machine, as the environment names them."""
-    for variable in ("ZKMS_AUTH_FILE", "ZKMS_TLS_KEY"):
-        name = os.environ.get(variable, "")
-        if not name:
-            continue
+    """Files with secrets on this machine that are used, as the environment names them."""
+    for variable, name in secret_files().items():
         try:
             status = Path(name).stat()
         except OSError:
             continue  # said where it is used
-        mode = status.st_mode & 0o777
-        if is_exposed(status):
-            yield Finding(
-                variable, "problem", f"{name} can be read by others, its mode being {mode:04o}", "chmod 600 it"
-            )
+        if fault := exposure(status):
+            yield Finding(variable, "problem", f"{name} {fault}", "chmod 600 it")
         else:
-            yield Finding(variable, "ok", f"{name} has the mode {mode:04o}")
+            yield Finding(variable, "ok", f"{name} has the mode {status.st_mode & 0o777:04o}")
 
 
 def check_quotas(inspector: Inspector) -> Iterator[Finding]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import msgspec
 
-from zkms.cli.checks import Finding, some
+from zkms.cli.checks import CLEANERS_SEE, Finding, some
 from zkms.cli.checks.security import check_access, check_quotas
 from zkms.cli.connection import Inspector
 from zkms.cli.output import plural
 from zkms.discovery import QueueInfo
-from zkms.errors import NodeMissing
+from zkms.errors import NodeMissing, Unauthorised
 from zkms.tree import LAYOUT, Layout, decode
 
+T = TypeVar("T")
 LONG = 10_000
 """Entries of a queue that are worth a word."""
 
@@ -32,17 +34,33 @@ def check_tree(inspector: Inspector) -> Iterator[Finding]:
     yield from check_quotas(inspector)
     if layout.level == "problem":
         return
-    queues = inspector.discovery.queues()
+    hidden: list[str] = []
+    queues = _allowed(inspector.discovery.queues, "queues", hidden)
     clients = inspector.discovery.clients()
     versions = sorted({client.version for client in clients})
     yield Finding(
         "clients", "ok", f"{len(clients):,} connected" + (f", zkms {', '.join(versions)}" if versions else "")
     )
     yield _election(inspector, busy=bool(queues or clients))
-    yield _orphans(queues)
-    yield _backlog(queues)
-    yield from _registrations(inspector, queues)
-    yield _set_aside(inspector)
+    if queues is not None:
+        yield _orphans(queues)
+        yield _backlog(queues)
+    yield from _registrations(inspector, queues or [])
+    dead = _allowed(lambda: _set_aside(inspector), "dead letters", hidden)
+    if dead is not None:
+        yield dead
+    if hidden:
+        said = f"not looked at, since these credentials may not: {', '.join(hidden)}"
+        yield Finding("others' own", "ok", said, CLEANERS_SEE)
+
+
+def _allowed(look: Callable[[], T], what: str, hidden: list[str]) -> T | None:
+    """What is found there; None, and a note of `what` it is, if these credentials may not look at it."""
+    try:
+        return look()
+    except Unauthorised:
+        hidden.append(what)
+        return None
 
 
 def _layout(inspector: Inspector, data: bytes) -> Finding:
@@ -54,10 +72,17 @@ def _layout(inspector: Inspector, data: bytes) -> Finding:
         return Finding("tree", "problem", said, "choose another root, with --root or ZKMS_ROOT")
     if layout > LAYOUT:
         return Finding("tree", "problem", f"layout {layout}, this zkms knows {LAYOUT}", "upgrade zkms here")
-    missing = [path for path in tree.skeleton if inspector.session.exists(path) is None]
+    missing = [path for path in tree.skeleton if not _is_there(inspector, path)]
     if missing:
         return Finding("tree", "problem", f"{some(missing)} missing", "create it; zkms makes it only with a new root")
     return Finding("tree", "ok", f"{tree.root}, layout {layout}")
+
+
+def _is_there(inspector: Inspector, path: str) -> bool:
+    try:
+        return inspector.session.exists(path) is not None
+    except Unauthorised:
+        return True  # or ZooKeeper would not speak of rights
 
 
 def _election(inspector: Inspector, *, busy: bool) -> Finding:
