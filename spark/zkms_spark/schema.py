@@ -43,6 +43,7 @@ COLUMNS: dict[str, str] = {
     "due": "double",
     "expires": "double",
     "attempt": "int",
+    "priority": "int",
     "zxid": "bigint",
     "state": "string",
     "reason": "string",

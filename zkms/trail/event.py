@@ -38,10 +38,13 @@ published, by its producer's clock. Where a process has no clock to be trusted, 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated
 from zlib import adler32, crc32
 
 import msgspec
+
+from zkms.patterns import is_pattern
 
 VERSION = 1
 SUFFIX = ".jsonl"
@@ -112,6 +115,7 @@ class Event(msgspec.Struct, kw_only=True, omit_defaults=True):
     due: float | None = None
     expires: float | None = None
     attempt: Int32 | None = None
+    priority: Int32 | None = None
     zxid: Int64 | None = None
     state: str | None = None
     reason: str | None = None
@@ -164,6 +168,7 @@ COLUMNS: dict[str, str] = {
     "due": "double",
     "expires": "double",
     "attempt": "int",
+    "priority": "int",
     "zxid": "bigint",
     "state": "string",
     "reason": "string",
@@ -183,6 +188,12 @@ def key_hash(key: str) -> int:
     """A key as a number from 1 to 2**63 - 1, the same in every process and version."""
     raw = key.encode()
     return (crc32(raw) << 31 | adler32(raw) & 0x7FFFFFFF) or 1
+
+
+@lru_cache(maxsize=4096)
+def called(subscription: str, topic: str) -> str:
+    """What a trail calls a subscription: with the pattern, if it has one, as its messages are of other topics."""
+    return f"{subscription} ({topic})" if is_pattern(topic) else subscription
 
 
 def message_id(producer: str, seq: int) -> str:
