@@ -8,7 +8,7 @@ import pytest
 from zkms_spark.missing import _split
 
 SCHEMA = (
-    "topic string, sub string, pair bigint, first bigint, past bigint, stored struct<t: double>, "
+    "home string, sub string, pair bigint, first bigint, past bigint, stored struct<t: double>, "
     "excuse struct<what: string>, purged bigint"
 )
 
