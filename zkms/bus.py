@@ -608,7 +608,8 @@ class Bus:
         `type` decodes into and validates against a type (msgspec Struct, dataclass, ...). Past `limit` messages,
         `max_bytes` bytes or 50,000 entries that wait (in each partition), `overflow` says what happens: "gap", live's
         default: publishers skip the queue until it is drained, and `on_gap(gap)` is called; "reject": publishers get
-        `QueueFull`; "drop-oldest". `max_age` is how many seconds a message waits at the most.
+        `QueueFull`; "drop-oldest": those go, and `on_gap` is called. `max_age` is how many seconds a message waits at
+        the most.
         `on_error(error, message)` hears of handlers that raised and of what could not be decoded (`message` is None
         then). `ack="manual"` leaves the acknowledgement to message.ack(), which get() and fetch() of durable
         subscriptions and groups do anyway; `ack="auto"` acks on hand-over.

@@ -162,7 +162,9 @@ class Consumer:
             raise NotSubscribed(self.topic)
         self._bus.stopped(self)
         try:
-            self._bus.enrolment.dismiss(self.topic, self.id)
+            zxid = self._bus.enrolment.dismiss(self.topic, self.id)
+            if self._bus.trail is not None:
+                self._bus.trail.note("unsubscribed", sub=self.id, topic=self.topic, kind=self.kind, zxid=zxid)
         except SubscriptionInUse:
             if self.kind == "durable":
                 raise
@@ -252,7 +254,7 @@ class Consumer:
                 topic=self.topic,
                 kind=self.kind,
                 partition=number,
-                epoch=hold.epoch,
+                epoch=hold.since,
                 zxid=claimed.zxid,
             )
         with self._lock:

@@ -234,9 +234,10 @@ class Enrolment:
             return False
         return True
 
-    def dismiss(self, topic: str, name: str, *, unless_used_by: str | None = None) -> None:
+    def dismiss(self, topic: str, name: str, *, unless_used_by: str | None = None) -> int | None:
         """Give a durable subscription or a group up: its registration, its queues and all that waits in them.
 
+        Returns the transaction that did it, if its answer tells.
         `SubscriptionInUse` if anybody but `unless_used_by` is there to read it; `NotSubscribed` if it does not exist.
         """
         registration = self.find(topic, name)
@@ -273,7 +274,8 @@ class Enrolment:
             except ConnectionLost as error:
                 if not error.outcome_unknown:
                     raise
-        for operation, result in zip(wanted, results, strict=True):
+        answers = [*zip(wanted, results, strict=True)]
+        for operation, result in answers:
             if operation in marks:
                 self._delete_queue(operation.path, result.version)
         try:
@@ -281,6 +283,7 @@ class Enrolment:
         except TransactionFailed as error:
             if not (failed_with(error, NodeMissing) or failed_with(error, NotEmpty)):
                 raise error.cause from error
+        return next((result.mzxid for each, result in answers if isinstance(each, SetData)), None)
 
     def _delete_queue(self, queue: str, version: int) -> None:
         """Remove a queue that nobody may take over; one that was made anew in its place is not touched."""

@@ -128,6 +128,9 @@ class Hold:
 
     def __init__(self, session: Session, path: str, claimed: Claim, lost: Callable[[str], None]) -> None:
         self.epoch = claimed.ledger.epoch
+        self.since = claimed.zxid
+        """The transaction that made it ours: grows with each owner, also where a subscription was given up and made
+        anew, and its epochs with it."""
         self.parts: dict[int, Part] = dict(claimed.ledger.parts)
         """What was done with of each entry when we took the lane over, and what we have committed since."""
         self.lost: str | None = None

@@ -42,6 +42,7 @@ from zkms.outgoing import CARRIED_BYTES
 from zkms.purge import delete_children
 from zkms.routing import partition_of
 from zkms.session import Session, failed_with
+from zkms.trail.event import called
 from zkms.tree import (
     LANE_MARK,
     DeadLetter,
@@ -224,8 +225,16 @@ class Letters:
     def _record(self, letter: DeadLetterInfo, lane: str | None) -> None:
         if self.trail is not None and not letter.foreign:  # whose messages a foreign entry has nobody knew
             kind = None if lane is None else "group" if LANE_MARK in lane else "durable"
-            what = {"topic": letter.topic, "producer": letter.producer, "seq": letter.seq, "n": 1}
-            self.trail.note("requeued", sub=letter.subscription, kind=kind, attempt=letter.attempts, **what)
+            self.trail.note(
+                "requeued",
+                sub=called(letter.subscription, letter.place.topic),
+                topic=letter.topic,
+                kind=kind,
+                producer=letter.producer,
+                seq=letter.seq,
+                n=1,
+                attempt=letter.attempts,
+            )
 
     def _lane(self, letter: DeadLetterInfo, deadline: float) -> tuple[int, str, tuple[str, ...]]:
         """The epoch of its topic, the lane to which the letter belongs at that epoch, and whose that is."""

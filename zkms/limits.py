@@ -4,7 +4,8 @@ ZooKeeper has no condition on child counts, so the limit is kept by budget: havi
 messages, a publisher may add r/4 before it looks again. One publisher alone never exceeds a limit; p of them by at most
 p budgets. A queue without room is flagged: one transaction marks the registration, leaves a gap entry as the queue's
 last, and bumps the epoch, so that every publisher skips the queue until its owner has drained it and cleared the flag.
-That is for subscriptions that take a gap; others reject the message, `QueueFull`, or give up their oldest entries.
+That is for subscriptions that take a gap; others reject the message, `QueueFull`, or give up their oldest entries, for
+which a gap entry is left as well.
 Bytes are bounded in the same way: a few large messages must not fill ZooKeeper's memory, nor keep a producer's bodies.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ import msgspec
 from zkms.access import acl
 from zkms.errors import ConnectionLost, NodeExists, NodeMissing, QueueFull, TransactionFailed, Unauthorised
 from zkms.membership import MAX_TOPICS, Member
-from zkms.operations import MAX_TRANSACTION, Check, Create, Delete, SetData
+from zkms.operations import MAX_TRANSACTION, Check, Create, Delete, Operation, SetData
 from zkms.routing import Target
 from zkms.session import Session, failed_with
 from zkms.tree import Entry, GapRecord, QueueState, Tree, decode, encode, entry_prefix, parse_entry
@@ -67,9 +68,11 @@ NONE = Room(0, 0, 0)
 class Limits:
     """Budgets by topic and lane. Thread-safe."""
 
-    def __init__(self, session: Session, tree: Tree) -> None:
+    def __init__(self, session: Session, tree: Tree, dropped: Callable[[Target, list[str], str], None]) -> None:
         self._session = session
         self._tree = tree
+        self._dropped = dropped
+        """Told of entries that had to make room, by their names, and why."""
         self._budgets: OrderedDict[str, dict[tuple[str, str], Room]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -140,7 +143,10 @@ class Limits:
         return self._tree.queue(*target.queue)
 
     def _drop_oldest(self, target: Target, what: str, need: Room) -> None:
-        """Make room for `need`, and as much again as a publisher's budget, so that this is not done each time."""
+        """Make room for `need`, and as much again as a publisher's budget, so that this is not done each time.
+
+        A gap entry tells the reader, also one that is away. One that is there already comes after all that is dropped.
+        """
         queue = self._path(target)
         registration = target.member.registration
         whole = Room(registration.limit, registration.max_bytes, MAX_ENTRIES)
@@ -159,8 +165,14 @@ class Limits:
             data, stat = self._session.get(queue)
             state = decode(data, QueueState)
             marked = msgspec.structs.replace(state, dropped=max(state.dropped, dropped[-1].sequence), reason=reason)
-            mark = SetData(queue, encode(marked), stat.version)
-            self._session.multi([mark, *(Delete(f"{queue}/{entry.name}") for entry in dropped)])
+            operations: list[Operation] = [SetData(queue, encode(marked), stat.version)]
+            if not any(entry.gap for entry in entries[len(dropped) :]):
+                gap = encode(GapRecord(reason))
+                name = entry_prefix(0, len(gap), gap=True)
+                operations.append(Create(f"{queue}/{name}", gap, sequence=True, acl=acl(target.member.acl)))
+            operations += [Delete(f"{queue}/{entry.name}") for entry in dropped]
+            self._session.multi(operations)
+            self._dropped(target, [entry.name for entry in dropped], reason)
             log.warning("%s: %d entries dropped, more than %s were waiting", queue, len(dropped), what)
         except (TransactionFailed, NodeMissing, msgspec.MsgspecError) as error:
             if failed_with(error, Unauthorised):  # what waits there is for its owner to remove

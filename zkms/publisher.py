@@ -45,7 +45,7 @@ from zkms.operations import MAX_TRANSACTION, Check, Create, Operation, transacti
 from zkms.outgoing import OWN_BYTES, Epochs, Outgoing, Shipment, epochs
 from zkms.producer import WINDOW, Producer
 from zkms.receipt import Receipt
-from zkms.routing import route
+from zkms.routing import Target, route
 from zkms.session import Session, failed_with
 from zkms.trail.recorder import Recorder
 from zkms.tree import ID_LOG, IdRecord, Tree, decode
@@ -64,7 +64,7 @@ class Publisher:
         self._tree = tree
         self._membership = membership
         self._producer = producer
-        self._limits = Limits(session, tree)
+        self._limits = Limits(session, tree, self._dropped)
         self.delays = Delays(session, tree)
         self._order = threading.Lock()
         self._state = threading.Condition()
@@ -304,6 +304,11 @@ class Publisher:
             if outgoing.future.set_running_or_notify_cancel():
                 outgoing.future.set_result(self._receipt(outgoing, entries, zxid))
         shipment.stored.set_result(None)
+
+    def _dropped(self, target: Target, names: list[str], reason: str) -> None:
+        """Entries of a queue had to make room for ours."""
+        if self.trail is not None:
+            self.trail.purged(target.lane, target.member.topic, names, reason)
 
     def _keep_body(self, outgoing: Outgoing) -> None:
         queues = tuple(self._tree.queue(*t.queue) for t in outgoing.targets if t.picks is None)

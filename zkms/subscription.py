@@ -345,7 +345,7 @@ class Subscription:
     def _messages(self, fetched: Fetched) -> Unpacked:
         unpacked = self._unpacker.unpack(fetched, self._bus.acks.add)
         if self._bus.trail is not None:
-            self._bus.trail.delivered(self.id, unpacked.entry, len(fetched.raw))
+            self._bus.trail.delivered(self, unpacked.entry, len(fetched.raw), fetched.entry.priority)
         return unpacked
 
     def _is_gone(self, path: str) -> bool:
@@ -358,11 +358,11 @@ class Subscription:
         """A message that has expired, or cannot be decoded: that is reported when it is its turn. Done with."""
         if problem.error is None:
             if self._bus.trail is not None:
-                self._bus.trail.expired(self.id, entry, problem.index)
+                self._bus.trail.expired(self, entry, problem.index)
             entry.skip(problem.index)
             return
         if self._bus.trail is not None:
-            self._bus.trail.undecodable(self.id, entry, problem.index, str(problem.error))
+            self._bus.trail.undecodable(self, entry, problem.index, str(problem.error))
         self.report(problem.error, None)
         entry.skip(problem.index)
 

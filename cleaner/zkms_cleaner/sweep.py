@@ -24,7 +24,7 @@ from zkms.operations import Check, Create, Delete, Operation, SetData, transacti
 from zkms.purge import BATCH, BATCH_BYTES, delete_queue
 from zkms.session import Session
 from zkms.trail.recorder import Recorder
-from zkms.tree import QueueState, Tree, decode, encode, parse_entry, subscription_of
+from zkms.tree import QueueState, Tree, decode, encode, subscription_of
 from zkms_cleaner.election import Lead
 from zkms_cleaner.leftovers import Leftovers
 from zkms_cleaner.orphans import PRODUCER_IDLE, PURGED, Finding, Orphans
@@ -192,9 +192,8 @@ class Sweeper:
 
     def _record(self, finding: Finding, names: Collection[str]) -> None:
         if self._trail is not None:
-            subscription, topic = finding.path.split("/")[-2:]
-            messages = sum(parse_entry(name).messages for name in names)
-            self._trail.purged(subscription, topic, messages, finding.reason)
+            lane, topic = finding.path.split("/")[-2:]
+            self._trail.purged(lane, topic, names, finding.reason)
 
     def _remove_others(self, lead: Lead, findings: list[Finding]) -> list[Finding]:
         transactions = {finding: self._removal(finding) for finding in findings}
@@ -214,9 +213,8 @@ class Sweeper:
             removed += done
             for finding in done:
                 log.info("removed %s", finding)
-                if finding.kind == "expired" and self._trail is not None:
-                    lane, topic = finding.path.split("/")[-2:]
-                    self._trail.purged(subscription_of(lane), topic, finding.entries, finding.reason)
+                if finding.kind == "expired":
+                    self._record(finding, [o.path.rpartition("/")[2] for o in lot[finding] if isinstance(o, Delete)])
             if not done:
                 return removed
 

@@ -3,7 +3,7 @@
     lost          stored for a durable or group subscription, never delivered, and nothing accounts for it
     missed        the same for a live subscription, without a gap event
     duplicated    delivered again by an event that does not call itself redelivered
-    out_of_order  delivered after a younger message of its producer; in a group, of its key as well
+    out_of_order  delivered after a younger message of its producer and priority; in a group, of its key as well
     early         delivered before it was due
     after_expiry  delivered after it had expired
     not_owner     acked by a process that another had taken over from
@@ -26,13 +26,17 @@ from zkms_spark.entries import entries, segments, wanted
 from zkms_spark.ledger import KINDS, PAIR, balance, dropped, handed_over, stored
 from zkms_spark.numbers import name_key
 from zkms_spark.partitions import with_passed
+from zkms_spark.schema import home
 from zkms_spark.survey import Hole, Survey
 
 ROW = (
     "violation string, verdict string, topic string, sub string, producer string, first bigint, last bigint, "
     "messages bigint, node string, t double, evidence string"
 )
-HOLES = "topic string, sub string, what string, run string, i bigint, since double, until double, n bigint, text string"
+HOLES = (
+    "home string, sub string, what string, run string, i bigint, since double, until double, n bigint, text string, "
+    "zxid bigint, again boolean"
+)
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ def audit(
 
 @dataclass(frozen=True)
 class _Names:
-    """What stands behind the numbers: `pairs` has pair, producer, topic, sub, and `runs` run_key, run, node."""
+    """What stands behind the numbers: `pairs` has pair and what it is made of, and `runs` run_key, run, node."""
 
     pairs: DataFrame
     runs: DataFrame
@@ -117,7 +121,7 @@ class _Names:
 
 
 def _queues(sheet: DataFrame) -> DataFrame:
-    """pair, producer, topic, sub: names for the numbers, of all pairs that something was stored for."""
+    """pair, producer, topic, sub, priority: names for the numbers, of all pairs that something was stored for."""
     return sheet.where("queue is not null").select("pair", "queue.*").distinct()
 
 
@@ -152,20 +156,20 @@ def _fates(
     named = heard.join(F.broadcast(_queues(sheet)), "pair").join(runs, "run_key")
     kind = F.element_at(F.array(*map(F.lit, KINDS)), F.col("kind")).alias("kind")
     who = missing.readers(notes, named.select("topic", "sub", kind, "run").distinct()).localCheckpoint()
-    kinds = who.groupBy("topic", "sub").agg(F.min("kind").alias("kind"))
+    kinds = who.groupBy("home", "sub").agg(F.min("kind").alias("kind"))
     told = missing.excuses(notes)
     if holes:
         told = told.unionByName(_hole_excuses(trail, who, holes))
     with plainly(spark, rows):
         gone = missing.missing(found, segments(found), _around(heard, chosen, runs))
-        gone = names.given(gone, "stored", "before", "after").localCheckpoint()
+        gone = names.given(gone, "stored", "before", "after").withColumn("home", home()).localCheckpoint()
     if known.has_groups:
         gone = with_passed(gone, trail, notes, heard, kinds)
     else:
         gone = gone.withColumn("passed_in_group", F.lit(False))
     gone, told = gone.localCheckpoint(), told.localCheckpoint()
     with plainly(spark, rows):
-        return missing.fates(gone, told, missing.read_to(sheet, found), kinds).localCheckpoint()
+        return missing.fates(gone, told, missing.reads(sheet, found, told), kinds).localCheckpoint()
 
 
 def _runs(trail: DataFrame, known: Survey) -> DataFrame:
@@ -201,7 +205,8 @@ def _hole_excuses(trail: DataFrame, who: DataFrame, holes: list[Hole]) -> DataFr
     theirs = F.col("hole_run").isNull() | (F.col("hole_run") == F.col("run")) | (F.col("kind") != "live")
     return (
         who.join(spans, theirs)
-        .withColumns({"what": F.lit("hole"), "i": F.lit(None).cast("bigint"), "run": F.col("hole_run")})
+        .withColumns({"what": F.lit("hole"), "run": F.col("hole_run"), "again": F.lit(False)})
+        .withColumns({name: F.lit(None).cast("bigint") for name in ("i", "zxid")})
         .select(*(part.split()[0] for part in HOLES.split(", ")))
         .distinct()
     )

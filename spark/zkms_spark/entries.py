@@ -65,8 +65,8 @@ def entries(trail: DataFrame, wanted: DataFrame, queues: DataFrame | None) -> Da
 
 def _for_everybody(trail: DataFrame, queues: DataFrame, columns: list[str]) -> DataFrame:
     """An expiry without a subscription is one for all subscriptions that the message was stored for."""
-    named = F.broadcast(queues.select("pair", "producer", "topic", "sub"))
-    dropped = happened(trail, "expired").where("sub is null and seq is not null").drop("sub")
+    named = F.broadcast(queues.select("pair", *PAIR))
+    dropped = happened(trail, "expired").where("sub is null and seq is not null").drop("sub", "priority")
     numbered = dropped.withColumns({"side": F.lit(ELSEWHERE), "run_key": name_key("run")})
     return numbered.join(named, ["producer", "topic"]).select(*columns)
 

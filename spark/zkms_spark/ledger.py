@@ -17,11 +17,13 @@ from pyspark.sql import functions as F  # noqa: N812
 from zkms_spark.numbers import end_number, first_number, name_key, range_print
 from zkms_spark.schema import happened
 
-PAIR = ("producer", "topic", "sub")
+PAIR = ("producer", "topic", "sub", "priority")
+"""Whose messages one another is held against: those of a higher priority overtake on purpose."""
 LANE = (*PAIR, "partition")
 """Where deliveries are in order: to a subscription, or to one partition of a group."""
 KINDS = ("live", "durable", "group")
 """Numbered from 1, where a number is wanted."""
+_SUMMED = ("block", "n", "print", "zxid", "past")
 BLOCK_BITS = 9
 """A block is 512 numbers: so much is looked at again where one of them is amiss."""
 
@@ -37,12 +39,12 @@ def stored(trail: DataFrame) -> DataFrame:
         happened(trail, "published", "due")
         .where(F.size("subs") > 0)
         .select(
-            *("producer", "topic", "subs", "n", "zxid"),
+            *("producer", "topic", "subs", "priority", "n", "zxid"),
             block_of(first_number()).alias("block"),
             end_number().alias("past"),
             range_print().alias("print"),
         )
-        .groupBy("producer", "topic", "subs", "block")
+        .groupBy("producer", "topic", "subs", "priority", "block")
         .agg(
             F.sum("n").alias("n"),
             F.sum("print").alias("print"),
@@ -51,7 +53,7 @@ def stored(trail: DataFrame) -> DataFrame:
         )
     )
     return (
-        by_list.select("producer", "topic", F.explode("subs").alias("sub"), "block", "n", "print", "zxid", "past")
+        by_list.select("producer", "topic", "priority", F.explode("subs").alias("sub"), *_SUMMED)
         .withColumn("pair", name_key(*PAIR))
         .groupBy("pair", "block", *PAIR)
         .agg(

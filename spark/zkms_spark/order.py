@@ -1,4 +1,4 @@
-"""Messages delivered after a younger one of the same producer; for groups, of the same key as well.
+"""Messages delivered after a younger one of the same producer and priority; for groups, of the same key as well.
 
 A delayed message has its place when it is due, not when it was published: it is never late.
 """

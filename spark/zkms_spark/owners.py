@@ -6,26 +6,27 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from zkms_spark.numbers import end_number, first_number
-from zkms_spark.schema import happened
+from zkms_spark.schema import happened, home
 
-LANE = ("topic", "sub", "part")
+LANE = ("home", "sub", "part")
 
 
 def takeovers(notes: DataFrame) -> DataFrame:
-    """topic, sub, part, by: who took over a partition or name, with which epoch, and at which zxid."""
+    """home, sub, part, by: who took over a partition or name, with which epoch, and at which zxid."""
     return (
         happened(notes, "subscribed")
         .where("epoch is not null and zxid is not null")
-        .select("topic", "sub", _part(), F.struct("zxid", "epoch", "node").alias("by"))
+        .select(home(), "sub", _part(), F.struct("zxid", "epoch", "node").alias("by"))
     )
 
 
 def usurped(trail: DataFrame, notes: DataFrame) -> DataFrame:
     """Acks with an epoch that was over, with the first takeover after that epoch."""
-    acks = happened(trail, "acked").where("epoch is not null and zxid is not null").withColumn("part", _part())
+    known = happened(trail, "acked").where("epoch is not null and zxid is not null")
+    acks = known.withColumns({"home": home(), "part": _part()})
     return (
         acks.select(
-            *("producer", *LANE, "run", "i", "node", "t", "epoch", "zxid"),
+            *("producer", "topic", *LANE, "run", "i", "node", "t", "epoch", "zxid"),
             first_number().alias("first"),
             end_number().alias("past"),
         )
@@ -35,7 +36,7 @@ def usurped(trail: DataFrame, notes: DataFrame) -> DataFrame:
 
 
 def _over(acks: DataFrame, takeovers: DataFrame) -> DataFrame:
-    """topic, sub, part, epoch, by: epochs that were acked with after somebody had taken over, and who had.
+    """home, sub, part, epoch, by: epochs that were acked with after somebody had taken over, and who had.
 
     Owners change for as long as a trail is: so each ack is not held against every one of them, but the last ack of an
     epoch against the first owner after it.

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from zkms_spark.ledger import PAIR
 from zkms_spark.numbers import name_key, pieces
-from zkms_spark.schema import happened
+from zkms_spark.schema import happened, home
 
 
 def keyed_messages(trail: DataFrame, makers: DataFrame) -> DataFrame:
@@ -28,8 +28,8 @@ def with_passed(
     missing: DataFrame, trail: DataFrame, notes: DataFrame, handed_over: DataFrame, kinds: DataFrame
 ) -> DataFrame:
     """The missing stretches, those of groups message by message, with `passed_in_group`."""
-    of_groups = F.broadcast(kinds.where("kind = 'group'").select("topic", "sub"))
-    queue = ["topic", "sub"]
+    of_groups = F.broadcast(kinds.where("kind = 'group'").select("home", "sub"))
+    queue = ["home", "sub"]
     others = missing.join(of_groups, queue, "left_anti").withColumn("passed_in_group", F.lit(None).cast("boolean"))
     single = (
         missing.join(of_groups, queue, "left_semi")
@@ -53,26 +53,26 @@ def with_passed(
 
 def _all_partitions(single: DataFrame, notes: DataFrame, handed_over: DataFrame) -> DataFrame:
     """pair -> the number that every partition of the group has reached; none where a partition had nothing."""
-    pairs = F.broadcast(single.select("pair", "topic", "sub").distinct())
+    pairs = F.broadcast(single.select("pair", "home", "sub").distinct())
     reached = (
         handed_over.where("partition is not null")
         .join(pairs, "pair")
-        .groupBy("pair", "topic", "sub", "partition")
+        .groupBy("pair", "home", "sub", "partition")
         .agg(F.max("delivered_reach").alias("past"))
         .localCheckpoint()
     )
     known = (
         happened(notes, "subscribed")
         .where("partition is not null")
-        .select("topic", "sub", "partition")
-        .unionByName(reached.select("topic", "sub", "partition"))
-        .groupBy("topic", "sub")
+        .select(home(), "sub", "partition")
+        .unionByName(reached.select("home", "sub", "partition"))
+        .groupBy("home", "sub")
         .agg(F.count_distinct("partition").alias("partitions"))
     )
-    least = reached.groupBy("pair", "topic", "sub").agg(
+    least = reached.groupBy("pair", "home", "sub").agg(
         F.min("past").alias("all_reached"), F.count("partition").alias("heard")
     )
-    return least.join(F.broadcast(known), ["topic", "sub"]).where("heard = partitions").select("pair", "all_reached")
+    return least.join(F.broadcast(known), ["home", "sub"]).where("heard = partitions").select("pair", "all_reached")
 
 
 def _same_key(judged: DataFrame, keyed: DataFrame, trail: DataFrame) -> DataFrame:

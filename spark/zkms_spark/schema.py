@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from zkms_spark.errors import NoTrail
@@ -43,6 +43,7 @@ COLUMNS: dict[str, str] = {
     "due": "double",
     "expires": "double",
     "attempt": "int",
+    "priority": "int",
     "zxid": "bigint",
     "state": "string",
     "reason": "string",
@@ -94,6 +95,15 @@ def happened(trail: DataFrame, *events: str) -> DataFrame:
 def notes(trail: DataFrame) -> DataFrame:
     """The rows of `NOTES`: few, so who asks for several of them has them gathered once, and not once for each."""
     return happened(trail, *NOTES).select(*_NOTED)
+
+
+def home() -> Column:
+    """The topic whose queue a row is about, by its `topic` and `sub`: a subscription to a pattern is called by that.
+
+    Its messages have topics of their own; what is told of its queue has the pattern.
+    """
+    pattern = F.regexp_extract("sub", r"^.* \((.+)\)$", 1)
+    return F.when(F.endswith("sub", F.lit(")")) & (pattern != ""), pattern).otherwise(F.col("topic")).alias("home")
 
 
 def _first_line(error: Exception) -> str:

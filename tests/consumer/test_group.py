@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -337,6 +338,28 @@ def test_a_queue_may_give_up_its_oldest(bus: Bus, connect: Connect) -> None:
         got.append(message.data)
         message.ack()
     assert len(got) < 12
+
+
+def test_who_was_away_hears_of_what_was_dropped_meanwhile(bus: Bus, connect: Connect) -> None:
+    """Once, however often there was no room; and the gap comes before what was published after the drop."""
+    options: dict[str, Any] = {"name": "latest", "limit": 8, "overflow": "drop-oldest"}
+    connect().subscribe("jobs", **options).close()
+    for number in range(30):
+        bus.publish("jobs", number)
+    heard: list[zkms.Gap | int] = []
+    sub = connect().subscribe("jobs", on_gap=heard.append, **options)
+    while not heard or heard[-1] != 29:
+        message = sub.get(timeout=10)
+        assert message is not None
+        heard.append(message.data)
+        message.ack()
+    (gap,) = [each for each in heard if isinstance(each, zkms.Gap)]
+    assert "dropped" in gap.reason
+    bus.publish("jobs", 30)
+    message = sub.get(timeout=10)
+    assert message is not None
+    assert message.data == 30
+    assert len([each for each in heard if isinstance(each, zkms.Gap)]) == 1
 
 
 def test_a_durable_queue_may_take_a_gap(bus: Bus, connect: Connect, eventually: Eventually) -> None:

@@ -52,6 +52,6 @@ class Case:
 def case(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Case:
     """A trail with each kind of violation."""
     directory = tmp_path_factory.mktemp("generated") / "trail"
-    Generator(EVENTS, directory, faults=parse_faults("all=2"), parquet=True, seed=7).run()
+    Generator(EVENTS, directory, faults=parse_faults("all=2"), features=True, parquet=True, seed=7).run()
     planted = json.loads((directory / PLANTED).read_text())["violations"]
     return Case(directory, planted, analyse(spark, str(directory)))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from zkms_spark.missing import _split
+from zkms_spark.missing import _split, excuses, fates
+from zkms_spark.schema import make_trail
 
 SCHEMA = (
-    "topic string, sub string, pair bigint, first bigint, past bigint, stored struct<t: double>, "
+    "home string, sub string, pair bigint, first bigint, past bigint, stored struct<t: double>, "
     "excuse struct<what: string>, purged bigint"
 )
 
@@ -38,3 +39,45 @@ def test_what_no_purge_speaks_of_stays_whole(spark: Any) -> None:
     rows = [("users", "node-b", 1, 0, 10, (1.0,), ("gap",), None), ("users", "node-b", 1, 20, 30, (2.0,), None, None)]
     split = _split(spark.createDataFrame(rows, SCHEMA)).select("first", "past", "covered").collect()
     assert sorted((row.first, row.past, row.covered) for row in split) == [(0, 10, True), (20, 30, True)]
+
+
+EVENT = "struct<t: double, i: bigint, run: string, zxid: bigint>"
+GONE = (
+    f"home string, sub string, pair bigint, priority int, first bigint, past bigint, stored {EVENT}, before {EVENT}, "
+    f"after {EVENT}, passed_in_group boolean"
+)
+READS = "home string, sub string, reads array<struct<priority: int, zxid: bigint>>"
+
+
+def fate(spark: Any, *, kind: str, reads: list[tuple[int, int]], priority: int | None = None, after: Any = None) -> str:
+    """Of a message stored at zxid 10, in a queue that was given up at zxid 20 and taken again at zxid 30."""
+    told = [("unsubscribed", 20, 20.0, 20), ("subscribed", 30, 30.0, 30)]
+    notes = make_trail(
+        spark,
+        [
+            {"event": event, "topic": "users", "sub": "audit", "kind": kind, "run": "r", "i": i, "t": t, "zxid": zxid}
+            for event, i, t, zxid in told
+        ],
+    )
+    stored = (10.0, 1, "w", 10)
+    row = ("users", "audit", 1, priority, 1, 2, stored, None, after, kind == "group")
+    kinds = spark.createDataFrame([("users", "audit", kind)], "home string, sub string, kind string")
+    read = spark.createDataFrame([("users", "audit", reads)], READS)
+    (judged,) = fates(spark.createDataFrame([row], GONE), excuses(notes), read, kinds).collect()
+    return str(judged.fate)
+
+
+def test_giving_a_name_up_accounts_for_what_waited_and_not_for_what_had_been_left_out(spark: Any) -> None:
+    """Though in both cases younger ones have come since; in a group it is not known what had been left out."""
+    later = (40.0, 40, "r", None)
+    assert fate(spark, kind="durable", reads=[(0, 40)], after=later) == "accounted"
+    assert fate(spark, kind="durable", reads=[(0, 15), (0, 40)]) == "violation"
+    assert fate(spark, kind="durable", reads=[(0, 40)], after=(15.0, 15, "r", None)) == "violation"
+    assert fate(spark, kind="group", reads=[(0, 15), (0, 40)]) == "accounted"
+
+
+def test_a_message_is_passed_by_those_that_come_after_it(spark: Any) -> None:
+    """Urgent ones come before it: only what is as urgent as itself, or less, shows that it was left out."""
+    assert fate(spark, kind="durable", reads=[(5, 15), (0, 40)]) == "accounted"
+    assert fate(spark, kind="durable", reads=[(5, 15), (0, 40)], priority=5) == "violation"
+    assert fate(spark, kind="durable", reads=[(0, 15)], priority=5) == "violation"

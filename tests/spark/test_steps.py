@@ -75,3 +75,14 @@ def test_a_delayed_message_comes_when_it_is_due_and_is_not_late(spark: Any) -> N
     nothing = trail.where("i < 0").select(name_key(*ledger.PAIR).alias("pair"), "run", "i")
     late = order.steps_back(trail, order.unruly(ledger.handed_over(trail)), nothing).collect()
     assert [(row["first"], row.past, row.younger) for row in late] == [(2, 3, 3)]
+
+
+def test_urgent_messages_overtake_and_are_in_order_among_themselves(spark: Any) -> None:
+    """A lane is of one priority: only what steps back within it is late."""
+    came = {**COMMON, "event": "delivered", "sub": "s", "kind": "durable", "epoch": 1}
+    numbers = [(2, 5), (4, 5), (1, None), (3, 5), (5, None)]
+    events = [{**came, "seq": n, "priority": p, "i": k, "t": float(k)} for k, (n, p) in enumerate(numbers)]
+    trail = make_trail(spark, events)
+    nothing = trail.where("i < 0").select(name_key(*ledger.PAIR).alias("pair"), "run", "i")
+    late = order.steps_back(trail, order.unruly(ledger.handed_over(trail)), nothing).collect()
+    assert [(row["first"], row.younger) for row in late] == [(3, 4)]

@@ -33,11 +33,12 @@ def audit(rows: list[Row]) -> Found:
     for row in sorted(rows, key=lambda row: (row["started"], row["source"], row["i"])):  # a stream has one reader
         by[row["event"]].append(row)
     kinds = {row["sub"]: row["kind"] for row in by["subscribed"]}
-    key, expires, due = {}, {}, {}
+    key, expires, due, priority = {}, {}, {}, {}
     for row in [*by["published"], *by["delayed"]]:
         for place, message in enumerate(messages(row)):
             key[message] = row["keys"][place] if row["keys"] else 0
             expires[message], due[message] = row["expires"], row["due"]
+            priority[message] = row["priority"] or 0
     found: Found = set()
     delivered = set()
     newest: dict[tuple[Any, ...], int] = {}
@@ -48,7 +49,8 @@ def audit(rows: list[Row]) -> Found:
                 found.add(("duplicated", row["sub"], *message))
                 continue
             delivered.add((row["sub"], *message))
-            stream = (row["sub"], producer, key.get(message) if row["kind"] == "group" else None)
+            of = key.get(message) if row["kind"] == "group" else None
+            stream = (row["sub"], producer, row["priority"], of)
             if seq < newest.get(stream, 0):
                 found.add(("out_of_order", row["sub"], *message))
             newest[stream] = max(seq, newest.get(stream, 0))
@@ -59,21 +61,37 @@ def audit(rows: list[Row]) -> Found:
     accounted = {(row["sub"], *m) for name in ("expired", "dead") for row in by[name] for m in messages(row)}
     purged = {row["sub"] for row in by["purged"]}
     told = {row["sub"] for row in by["gap"]}
-    given_up = {row["sub"] for row in by["unsubscribed"] if row["partition"] is None}
-    zxid = {m: row["zxid"] for name in ("published", "due") for row in by[name] for m in messages(row)}
-    read_to: dict[str, int] = defaultdict(int)  # a queue is read in the order in which it was filled
-    for sub, *message in delivered:
-        read_to[sub] = max(read_to[sub], zxid.get(tuple(message)) or 0)
+    got = delivered | {(row["sub"], *m) for row in by["redelivered"] for m in messages(row)}
+    zxid = {m: row["zxid"] or 0 for name in ("published", "due") for row in by[name] for m in messages(row)}
+    reads: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for sub, *message in got:
+        reads[sub].append((zxid.get(tuple(message), 0), priority.get(tuple(message), 0)))
+    ends: dict[str, list[float]] = defaultdict(list)
+    for row in by["unsubscribed"]:
+        ends[row["sub"]].append(row["zxid"] or float("inf"))
+
+    taken = {row["sub"]: row["zxid"] or 0 for row in sorted(by["subscribed"], key=lambda row: row["zxid"] or 0)}
+
+    def was_waiting(sub: str, message: tuple[str, int]) -> bool:
+        """Whether nothing younger had come when it was given up: a queue is read in order, the urgent ones first."""
+        own, rank = zxid[message], priority.get(message, 0)
+        end = min((end for end in ends[sub] if end > own), default=None)
+        if end is None:
+            return False
+        if kinds.get(sub) == "group" and end < taken[sub]:  # partitions run ahead of each other: who knows
+            return True
+        return not any(own < other < end and its <= rank for other, its in reads[sub])
+
     holes = [(row["at"], row["t"]) for row in by["lost"]]
     for row in [*by["published"], *by["due"]]:
         if any(since - TOLERANCE < row["t"] < until + TOLERANCE for since, until in holes):
             continue
         for sub in row["subs"]:
-            if sub in told or (sub in given_up and (row["zxid"] or 0) > read_to[sub]):
-                continue  # that something is missing was announced, or it was still waiting
+            if sub in told or sub in purged:
+                continue  # that something is missing was announced
             for message in messages(row):
                 one = (sub, *message)
-                if one not in delivered and one not in accounted and sub not in purged:
+                if one not in got and one not in accounted and not was_waiting(sub, message):
                     found.add(("missed" if kinds.get(sub, "live") == "live" else "lost", sub, *message))
     found |= _usurped(by)
     return found

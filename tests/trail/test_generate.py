@@ -52,14 +52,38 @@ def test_without_faults_there_is_nothing_to_find(tmp_path: Path) -> None:
     assert audit(found) == set()
 
 
+@pytest.mark.parametrize("features", [False, True], ids=["plain", "features"])
 @pytest.mark.parametrize("seed", range(3))
-def test_every_planted_violation_is_there_and_no_other(tmp_path: Path, seed: int) -> None:
+def test_every_planted_violation_is_there_and_no_other(tmp_path: Path, seed: int, features: bool) -> None:
     """An independent and simple audit finds what planted.json names."""
     faults = dict.fromkeys(VIOLATIONS, 5)
-    done = Generator(20_000, tmp_path / "out", faults=faults, seed=seed, parquet=True).run()
+    done = Generator(20_000, tmp_path / "out", faults=faults, seed=seed, features=features, parquet=True).run()
     assert Counter(p.violation for p in done.violations) == faults
     assert audit(rows(tmp_path / "out")) == planted(done)
     assert msgspec.json.decode((tmp_path / "out" / "planted.json").read_bytes(), type=Generated) == done
+
+
+def test_features_leave_messages_out_and_let_them_overtake(tmp_path: Path) -> None:
+    """Parts of frames, urgent messages first, a pattern's gap and purge: all in order, and the rest is as ever."""
+    plain = Generator(20_000, tmp_path / "plain", seed=1, parquet=True).run()
+    Generator(20_000, tmp_path / "out", seed=1, features=True, parquet=True).run()
+    found = rows(tmp_path / "out")
+    assert 1.05 * plain.events < len(found) < 1.15 * plain.events
+    assert audit(found) == set()
+    halves = [row for row in found if row["places"]]
+    assert {row["event"] for row in halves} == {"published", "delivered", "acked"}
+    assert all(row["places"] == [*range(0, 2 * row["n"], 2)] for row in halves)
+    assert audit([{**row, "priority": None} for row in found]), "without their priorities messages are out of order"
+    blurred = [{**row, "places": None} if row["event"] == "delivered" else row for row in found]
+    assert audit(blurred), "without their places others would be taken for them"
+    for event in ("gap", "purged"):
+        assert "metrics.*" in {row["topic"] for row in found if row["event"] == event}
+        assert audit([row for row in found if (row["event"], row["topic"]) != (event, "metrics.*")])
+    theirs = ("topic", "event", "producer", "seq", "n", "t", "sub", "subs", "partition", "epoch")
+    before, after = (
+        {tuple(str(row[name]) for name in theirs) for row in each} for each in (rows(tmp_path / "plain"), found)
+    )
+    assert {line[:2] for line in before - after} <= {("None", "closed"), ("None", "lost")}, "which count lines"
 
 
 @pytest.mark.parametrize("violation", VIOLATIONS)

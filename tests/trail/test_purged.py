@@ -81,6 +81,51 @@ def test_purge_records_what_it_removed(connect: Connect, trail: Path, zookeeper:
     assert str(purged.reason).startswith("purged by ")
 
 
+def test_the_purge_of_a_partition_names_the_group(
+    connect: Connect, trail: Path, zookeeper: Server, zookeeper_root: str
+) -> None:
+    """Its messages were published for the group: a lane is nobody's name."""
+    bus = connect(trail=None)
+    bus.create_group("jobs", "workers", partitions=2)
+    bus.publish_many("jobs", range(10))
+    options = ["--hosts", zookeeper.hosts, "--root", zookeeper_root, "--trail", str(trail)]
+    for lane in ("workers#0", "workers#1"):
+        assert run("purge", lane, "jobs", "--yes", *options).returncode == 0
+    purged = [event for event in read(trail) if event.event == "purged"]
+    assert [(event.sub, event.n, event.partition in (0, 1)) for event in purged] == [("workers", 10, True)]
+
+
+def test_what_makes_room_for_younger_messages_is_recorded(connect: Connect, trail: Path) -> None:
+    """By the publisher that drops it, in messages: two frames of three have to go."""
+    bus = connect(client_id="ann")
+    bus.subscribe("users", name="latest", limit=8, overflow="drop-oldest").close()
+    for _ in range(4):
+        bus.publish_many("users", range(3))
+    waiting = sum(queue.messages or 0 for queue in bus.queues(count=True))
+    bus.close()
+    purged = [event for event in read(trail) if event.event == "purged"]
+    assert {(event.sub, event.topic) for event in purged} == {("latest", "users")}
+    assert sum(event.n or 0 for event in purged) == 12 - waiting > 0
+    assert str(purged[0].reason).startswith("dropped: more than 8 messages")
+
+
+def test_the_cleaner_records_expired_messages_and_not_znodes(
+    connect: Connect, trail: Path, eventually: Eventually
+) -> None:
+    """A frame of many is one znode."""
+    bus = connect()
+    bus.create_group("offers", "mailers", partitions=2)
+    bus.publish_many("offers", range(100), key=str, ttl=0.1)
+    cleaner = Cleaner(bus.session, bus.tree, "cleaner", interval=0.1, trail=bus.trail)
+    cleaner.start()
+    eventually(lambda: not any(queue.entries for queue in bus.queues()), what="the expiry")
+    cleaner.close()
+    bus.close()
+    purged = [event for event in read(trail) if event.event == "purged"]
+    assert {(event.sub, event.topic) for event in purged} == {("mailers", "offers")}
+    assert sum(event.n or 0 for event in purged) == 100
+
+
 def test_pub_and_sub_record(trail: Path, zookeeper: Server, zookeeper_root: str, connect: Connect) -> None:
     """`--trail` is theirs too."""
     bus = connect(trail=None)

@@ -57,9 +57,9 @@ def purge(
             ctx.exit(Exit.ERROR)
         removed = 0
         if count and not dry_run:
-            removed, messages = _remove(inspector, queue, count, last)
+            removed, names = _remove(inspector, queue, count, last)
             if recorder is not None:
-                recorder.purged(subscription, topic, messages, _reason())
+                recorder.purged(subscription, topic, names, _reason())
     if settings.json:
         print_json({"subscription": subscription, "topic": topic, "found": count, "removed": removed})
     elif dry_run or not count:
@@ -78,24 +78,24 @@ def _waiting(inspector: Inspector, queue: str) -> tuple[int, int]:
     return len(sequences), max(sequences, default=-1)
 
 
-def _remove(inspector: Inspector, queue: str, count: int, last: int) -> tuple[int, int]:
+def _remove(inspector: Inspector, queue: str, count: int, last: int) -> tuple[int, set[str]]:
     """Leave the reason first, then delete: a receipt that finds its entry gone reads why.
 
-    Returns how many entries were removed, and how many messages these held.
+    Returns how many entries were removed, and the names of these.
     """
     _leave_reason(inspector, queue, last)
-    messages: dict[str, int] = {}
+    names: set[str] = set()
 
     def ours(name: str) -> bool:
         entry = parse_entry(name)
         if entry.gap or entry.sequence > last:
             return False
-        messages[name] = entry.messages
+        names.add(name)
         return True
 
     with Progress("entries", count) as progress:
         removed = delete_children(inspector.session, queue, progress=progress.add, only=ours)
-    return removed, sum(messages.values())
+    return removed, names
 
 
 def _leave_reason(inspector: Inspector, queue: str, last: int) -> None:

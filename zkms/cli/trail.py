@@ -88,9 +88,14 @@ def export(ctx: click.Context, directories: tuple[str, ...], to: str, json_: boo
 @click.option(
     "--skew", type=Seconds(min=0), metavar="SECONDS", default=0.2, show_default=True, help="How far clocks may be off."
 )
+@click.option(
+    "--features", is_flag=True, help="With selectors, priorities and patterns: some ten per cent more events."
+)
 @click.option("--parquet", is_flag=True, help="Write tables as an export would, instead of files as processes do.")
 @click.option("--json", "json_", is_flag=True, help=JSON_HELP)
-def generate(events: int, out: str, faults: str, seed: int, skew: float, parquet: bool, json_: bool) -> None:
+def generate(
+    events: int, out: str, faults: str, seed: int, skew: float, features: bool, parquet: bool, json_: bool
+) -> None:
     """Write a realistic trail with known violations, for tests and benchmarks.
 
     Nodes with clocks of their own, live, durable and group subscriptions, hot keys, slow consumers, gaps, purges,
@@ -109,7 +114,14 @@ def generate(events: int, out: str, faults: str, seed: int, skew: float, parquet
 
     with Progress("events", events) as progress:
         done = Generator(
-            events, out, faults=parse_faults(faults), seed=seed, skew=skew, parquet=parquet, progress=progress.add
+            events,
+            out,
+            faults=parse_faults(faults),
+            seed=seed,
+            skew=skew,
+            features=features,
+            parquet=parquet,
+            progress=progress.add,
         ).run()
     if json_:
         print_json(done)

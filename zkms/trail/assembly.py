@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from zkms.trail.cast import DURABLES, FLUSH, GROUPS, NODES, TOPICS, Shift, spread
+from zkms.trail.cast import FLUSH, NODES, TOPICS, Shift, spread
 from zkms.trail.columns import SCHEMA
 from zkms.trail.event import COLUMNS, EVENTS, KINDS
 from zkms.trail.scenario import CODE, LOSSY_SECONDS, NONE, REASONS, STATES, Columns, Scenario, keys_of_users
@@ -46,10 +46,11 @@ def assemble(scenario: Scenario, rows: Columns) -> pa.Table:
         "t": pa.array(rows["time"] + shift.skew[node]),
         "m": pa.array(rows["time"] - shift.boot[node]),
         "topic": words(TOPICS, rows["topic"]),
-        "producer": words(shift.nodes, rows["producer"]),
+        "producer": words(scenario.producers, rows["producer"]),
+        "places": _places(rows),
         "keys": _keys(rows, shift),
         "sub": words(scenario.subs, rows["sub"]),
-        "subs": words(_lists(shift), rows["subs"]),
+        "subs": words(scenario.lists, rows["subs"]),
         "kind": words(KINDS, rows["kind"]),
         "at": pa.array(at, mask=np.isnan(at)),
         "due": reals("due"),
@@ -60,18 +61,11 @@ def assemble(scenario: Scenario, rows: Columns) -> pa.Table:
         "removed": pa.array(np.zeros(size, np.int64), mask=~opened),
         "flush": pa.array(np.full(size, FLUSH), mask=~opened),
     }
-    for name in ("seq", "n", "partition", "epoch", "size", "attempt", "lines", "lost"):
+    for name in ("seq", "n", "partition", "epoch", "size", "attempt", "priority", "lines", "lost"):
         given[name] = integers(name)
     return pa.table(
         [given[name] if name in given else pa.nulls(size, SCHEMA.field(name).type) for name in COLUMNS], schema=SCHEMA
     )
-
-
-def _lists(shift: Shift) -> list[list[str]]:
-    """The lists of subscriptions, in the order of their codes."""
-    live = shift.nodes
-    spared = [[node for k, node in enumerate(live) if k != absent] for absent in (shift.slow, shift.killed)]
-    return [live, *spared, [*DURABLES], *([name] for name in GROUPS.values())]
 
 
 def _written(shift: Shift, rows: Columns) -> Columns:
@@ -104,11 +98,20 @@ def _written(shift: Shift, rows: Columns) -> Columns:
 def _zxids(rows: Columns, shift: Shift) -> np.ndarray:
     """ZooKeeper's order: of a publish that of the frames, not that of the answers."""
     published = np.isin(rows["event"], [CODE["published"], CODE["delayed"]])
-    stored = np.where(published, rows["at"] - shift.skew[rows["producer"]], rows["time"])
+    stored = np.where(published, rows["at"] - shift.skew[rows["node"]], rows["time"])
     stored = np.where(rows["zxid"] == NONE, np.inf, stored)
     zxids = np.empty(len(stored), np.int64)
     zxids[np.argsort(stored, kind="stable")] = np.arange(len(stored))
     return zxids + ((shift.number + 1) << 32)
+
+
+def _places(rows: Columns) -> pa.Array:
+    """Of a row that is about every second message, say, where these are; none for a single one."""
+    listed = (rows["stride"] != NONE) & (rows["n"] > 1)
+    lengths = np.where(listed, rows["n"], 0)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    values = (np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)) * np.repeat(rows["stride"], lengths)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values), mask=pa.array(~listed))
 
 
 def _keys(rows: Columns, shift: Shift) -> pa.Array:

@@ -15,8 +15,11 @@ BEGINNING = 1_767_225_600.0
 """2026-01-01 in UTC: generated trails are the same whenever they are made."""
 FLUSH = 0.2
 
-TOPICS = ("users", "orders", "jobs", "reminders", "offers")
-USERS, ORDERS, JOBS, REMINDERS, OFFERS = range(5)
+TOPICS = (
+    *("users", "orders", "jobs", "reminders", "offers"),
+    *("paint", "alarms", "metrics.cpu", "metrics.disk", "metrics.*"),
+)
+USERS, ORDERS, JOBS, REMINDERS, OFFERS, PAINT, ALARMS, CPU, DISK, METRICS = range(10)
 DURABLES = ("audit", "billing")
 GROUPS = {JOBS: "workers", REMINDERS: "callers", OFFERS: "mailers"}
 

@@ -15,22 +15,26 @@ What happened, and what such a line says besides when:
     closed        lines lost [n reason]                           it ends; reason "unclean": its process was killed,
                                                                   `n` lines went with it, or nobody knows how many
     lost          n at [of] reason                                n lines are missing, since `at`; `of`: a file's name
-    session       state [zxid]                                    connected, suspended, expired, closed
-    subscribed    sub topic kind [zxid partition epoch reason]    it gets what is published from now on;
+    session       state                                           connected, suspended, expired, closed
+    subscribed    sub topic kind [partition epoch zxid reason]    it gets what is published from now on;
                                                                   with `partition`: this node owns it from `epoch` on
-    unsubscribed  sub topic kind [partition epoch reason]         given up; what waited for it is dropped
+    unsubscribed  sub topic kind [zxid reason]                    given up; what waited for it is dropped
     published     topic producer seq n subs at size [keys ids zxid expires]   stored for all of `subs`, none if empty
     delayed       topic producer seq n due at [keys ids zxid expires]   stored, to be published at `due`
     due           topic producer seq n subs due zxid              moved into the queues of `subs`, now
     delivered     sub topic kind producer seq n at size [partition epoch attempt]   handed over for the first time
-    redelivered   the same, attempt > 1                           handed over again, as nobody acked it
+    redelivered   the same                                        handed over again, as nobody acked it
     acked         sub topic kind producer seq n [partition epoch zxid]   done with
-    nacked        sub topic kind producer seq n attempt [partition epoch due reason]   given back, to come again
+    nacked        sub topic kind producer seq n attempt due [partition epoch reason]   given back, to come again
     expired       [sub] topic producer seq n expires              dropped, as its time was over
     dead          sub topic [producer seq] n reason               set aside: dead letters
     requeued      sub topic producer seq n attempt [kind]         a dead letter is to be delivered again: `redelivered`
     gap           sub topic reason                                something may have been missed before this point
-    purged        sub topic n reason                              a queue was emptied, `n` messages in it, by this node
+    purged        sub topic n reason [partition]                  `n` messages were removed from a queue, by this node
+
+What is about messages has their `priority`, if they have one; `attempt` is said of single messages alone. A
+subscription to a pattern is called `NAME (PATTERN)`, as receipts call it: what is told of its queue has the pattern as
+`topic`, what is told of its messages the topic that they were published to.
 
 `t` is the process's wall clock, `m` its monotonic one, both in seconds; `at` the wall clock at which the frame was
 published, by its producer's clock. Where a process has no clock to be trusted, zxids order what ZooKeeper stored.
@@ -38,10 +42,13 @@ published, by its producer's clock. Where a process has no clock to be trusted, 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated
 from zlib import adler32, crc32
 
 import msgspec
+
+from zkms.patterns import is_pattern
 
 VERSION = 1
 SUFFIX = ".jsonl"
@@ -73,7 +80,7 @@ VIOLATIONS = {
     "lost": "stored for a durable or group subscription, and neither delivered nor accounted for by another event",
     "missed": "the same for a live subscription, without a gap event that would cover it",
     "duplicated": "delivered again to the same subscription, by an event that does not call itself redelivered",
-    "out_of_order": "delivered for the first time after a younger message of its producer, and of its key in a group",
+    "out_of_order": "delivered first after a younger message of its producer and priority, and of its key in a group",
     "early": "delivered before it was due",
     "after_expiry": "delivered after it had expired",
     "not_owner": "acked with an epoch that was over: another node had taken the partition or the name before, by zxid",
@@ -106,12 +113,13 @@ class Event(msgspec.Struct, kw_only=True, omit_defaults=True):
     kind: str | None = None
     partition: Int32 | None = None
     epoch: Int64 | None = None
-    """Of the partition's or the durable name's ownership: grows with each change of owner."""
+    """Of the partition's or the durable name's ownership: the transaction that began it, so each owner's is greater."""
     size: Int64 | None = None
     at: float | None = None
     due: float | None = None
     expires: float | None = None
     attempt: Int32 | None = None
+    priority: Int32 | None = None
     zxid: Int64 | None = None
     state: str | None = None
     reason: str | None = None
@@ -164,6 +172,7 @@ COLUMNS: dict[str, str] = {
     "due": "double",
     "expires": "double",
     "attempt": "int",
+    "priority": "int",
     "zxid": "bigint",
     "state": "string",
     "reason": "string",
@@ -183,6 +192,12 @@ def key_hash(key: str) -> int:
     """A key as a number from 1 to 2**63 - 1, the same in every process and version."""
     raw = key.encode()
     return (crc32(raw) << 31 | adler32(raw) & 0x7FFFFFFF) or 1
+
+
+@lru_cache(maxsize=4096)
+def called(subscription: str, topic: str) -> str:
+    """What a trail calls a subscription: with the pattern, if it has one, as its messages are of other topics."""
+    return f"{subscription} ({topic})" if is_pattern(topic) else subscription
 
 
 def message_id(producer: str, seq: int) -> str:

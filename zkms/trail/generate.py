@@ -21,6 +21,7 @@ from zkms.trail.assembly import assemble
 from zkms.trail.cast import Shift
 from zkms.trail.columns import ROW_GROUP, WRITING, arranged, directory
 from zkms.trail.event import FROM_OPENED, OPEN_SUFFIX, SUFFIX, VERSION
+from zkms.trail.features import Features
 from zkms.trail.planting import Planted, Planter
 from zkms.trail.scenario import Scenario
 
@@ -40,7 +41,7 @@ class Generated(msgspec.Struct):
 
 
 class Generator:
-    """Makes one trail. `progress` hears of events that are written."""
+    """Makes one trail; with `features`, selectors, priorities and patterns too. `progress` hears of what is written."""
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class Generator:
         faults: dict[str, int] | None = None,
         seed: int = 0,
         skew: float = 0.2,
+        features: bool = False,
         parquet: bool = False,
         progress: Callable[[int], None] = lambda _count: None,
     ) -> None:
@@ -59,6 +61,7 @@ class Generator:
         self._out = Path(out)
         self._seed = seed
         self._skew = skew
+        self._features = features
         self._parquet = parquet
         self._progress = progress
         self._shifts = max(1, round(events / PER_SHIFT))
@@ -94,6 +97,8 @@ class Generator:
         for number in range(self._shifts):
             shift = Shift(number, np.random.default_rng([self._seed, number]), self._skew)
             scenario = Scenario(shift, self._events // self._shifts)
+            if self._features:
+                Features(scenario, self._events // self._shifts)
             planter = Planter(scenario, scenario.rows())
             for violation in self._faults[number]:
                 planter.plant(violation)

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from zkms.errors import InvalidArgument
-from zkms.trail.cast import TOPICS
+from zkms.trail.cast import NODES, TOPICS
 from zkms.trail.event import VIOLATIONS
 from zkms.trail.scenario import CODE, Columns, Scenario
 
@@ -75,7 +75,7 @@ class Planter:
                 violation,
                 TOPICS[rows["topic"][row]],
                 self._scenario.subs[rows["sub"][row]],
-                shift.nodes[rows["producer"][row]],
+                self._scenario.producers[rows["producer"][row]],
                 int(rows["seq"][row]),
                 int(rows["n"][row]),
                 shift.nodes[rows["node"][row]],
@@ -96,7 +96,8 @@ class Planter:
         rows, shift = self.rows, self._scenario.shift
         steady = np.setdiff1d(shift.steady, [shift.slow])
         chosen = np.isin(rows["role"], roles) & (rows["event"] == CODE["delivered"]) & ~self._used
-        chosen &= np.isin(rows["node"], steady) & np.isin(rows["producer"], steady)
+        complete = np.isin(rows["producer"], steady) | (rows["producer"] >= NODES)  # those with names of their own
+        chosen &= np.isin(rows["node"], steady) & complete
         for moment in (shift.lossy_at, shift.kill_at):
             chosen &= np.abs(rows["time"] - moment) > UNCERTAIN
         return np.flatnonzero(chosen)

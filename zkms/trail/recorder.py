@@ -12,16 +12,16 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from zkms.frame import Packed
 from zkms.message import Handover
-from zkms.trail.event import Event, key_hash
+from zkms.trail.event import Event, called, key_hash
 from zkms.trail.settings import Trail
 from zkms.trail.store import Store, encode_lines
-from zkms.tree import Entry
+from zkms.tree import LANE_MARK, Entry, parse_entry
 
 if TYPE_CHECKING:
     from zkms.delay import Postponed
@@ -38,10 +38,16 @@ PER_LINE = 16
 COMPLAIN = 60.0
 
 
-class Reader(Protocol):
-    """Who reads a durable subscription or a group."""
+class Subscriber(Protocol):
+    """Who gets messages, and of which topic or pattern."""
 
     id: str
+    topic: str
+
+
+class Reader(Subscriber, Protocol):
+    """Who reads a durable subscription or a group."""
+
     kind: str
 
 
@@ -78,7 +84,7 @@ class Recorder:
 
     def published(self, frame: Outgoing, producer: str, zxid: int | None) -> None:
         """A frame is stored for its targets. Where not all get all of it, there is an event for each part of it."""
-        names = sorted({target.member.subscription for target in frame.targets})
+        names = sorted({_called(target) for target in frame.targets})
         parted = any(t.picks is not None and not _is_whole_group(t) for t in frame.targets)
         if not parted and not frame.duplicates:
             self._stored("published", frame, producer, zxid, frame.packed, None, names)
@@ -86,7 +92,7 @@ class Recorder:
         shares: dict[tuple[str, ...], list[int]] = {}
         for place in range(len(frame.packed)):
             if place not in frame.duplicates:
-                getters = {t.member.subscription for t in frame.targets if t.picks is None or place in t.picks}
+                getters = {_called(t) for t in frame.targets if t.picks is None or place in t.picks}
                 shares.setdefault(tuple(sorted(getters)), []).append(place)
         for subs, places in shares.items():
             packed = [frame.packed[place] for place in places]
@@ -105,8 +111,7 @@ class Recorder:
     ) -> None:
         """What it was stored for: `places` counts from the frame's first number."""
         keys, ids = _marks(packed)
-        first = 0 if places is None else places[0]
-        whole = places is None or places[-1] - first == len(places) - 1
+        first, holes = (0, None) if places is None else _spread(places)
         expires = max(message.expires for message in packed) if all(message.expires for message in packed) else None
         self.record(
             Event(
@@ -117,7 +122,7 @@ class Recorder:
                 producer=producer,
                 seq=frame.seq + first,
                 n=len(packed),
-                places=None if whole or places is None else [place - first for place in places],
+                places=holes,
                 subs=subs,
                 at=frame.at,
                 size=frame.size,
@@ -126,6 +131,7 @@ class Recorder:
                 zxid=zxid,
                 expires=expires,
                 due=due,
+                priority=packed[0].priority or None,
             ),
             1 + (len(packed) // PER_LINE if keys or ids else 0) + len(subs or ()) // PER_LINE,
         )
@@ -149,48 +155,65 @@ class Recorder:
         """What is left of a frame is moved to its targets; `numbers` are those of its messages less the first one's."""
         shares: dict[tuple[str, ...], list[int]] = {}
         for place in left:
-            getters = {t.member.subscription for t in frame.targets if t.picks is None or place in t.picks}
+            getters = {_called(t) for t in frame.targets if t.picks is None or place in t.picks}
             shares.setdefault(tuple(sorted(getters)), []).append(place)
         for subs, places in shares.items():
             at = [numbers[place] for place in places]
             self._stored("due", frame, producer, zxid, [frame.packed[p] for p in places], at, [*subs], due)
 
-    def delivered(self, sub: str, entry: Handover, size: int) -> None:
+    def delivered(self, subscriber: Subscriber, entry: Handover, size: int, priority: int) -> None:
         """A frame goes to a live subscriber; its ack will be recorded as well."""
-        self._frame("delivered", sub, entry, entry.published_at, size)
-        entry.then(lambda: self._frame("acked", sub, entry))
+        sub = called(subscriber.id, subscriber.topic)
+        first, places = (0, None) if entry.numbers is None else _spread(entry.numbers)
 
-    def _frame(self, event: str, sub: str, entry: Handover, at: float | None = None, size: int | None = None) -> None:
-        self.record(
-            Event(
-                event=event,
-                t=time.time(),
-                m=time.monotonic(),
-                sub=sub,
-                topic=entry.topic,
-                kind="live",
-                producer=entry.producer,
-                seq=entry.seq,
-                n=entry.count,
-                at=at,
-                size=size,
+        def record(event: str, at: float | None = None, size: int | None = None) -> None:
+            self.record(
+                Event(
+                    event=event,
+                    t=time.time(),
+                    m=time.monotonic(),
+                    sub=sub,
+                    topic=entry.topic,
+                    kind="live",
+                    producer=entry.producer,
+                    seq=entry.seq + first,
+                    n=entry.count,
+                    places=places,
+                    at=at,
+                    size=size,
+                    priority=priority or None,
+                )
             )
-        )
+
+        record("delivered", entry.published_at, size)
+        entry.then(lambda: record("acked"))
 
     def moved(self, topic: str, old: str, new: str) -> None:
         """A live subscription goes on with a new queue."""
         self.note("unsubscribed", sub=old, topic=topic, kind="live", reason=f"its queue was taken away; now {new}")
         self.note("subscribed", sub=new, topic=topic, kind="live", reason=f"was {old}")
 
-    def undecodable(self, sub: str, entry: Handover, index: int, reason: str) -> None:
+    def undecodable(self, subscriber: Subscriber, entry: Handover, index: int, reason: str) -> None:
         """One message of a frame cannot become what the subscriber asked for."""
-        seq = entry.seq + index
-        self.note("dead", sub=sub, topic=entry.topic, kind="live", producer=entry.producer, seq=seq, n=1, reason=reason)
+        self._single("dead", subscriber, entry, index, reason=reason)
 
-    def expired(self, sub: str, entry: Handover, index: int) -> None:
+    def expired(self, subscriber: Subscriber, entry: Handover, index: int) -> None:
         """One message of a frame has expired before a live subscriber got it."""
-        seq = entry.seq + (index if entry.numbers is None else entry.numbers[index])
-        self.note("expired", sub=sub, topic=entry.topic, kind="live", producer=entry.producer, seq=seq, n=1)
+        extra = None if entry.extras is None else entry.extras[index]
+        self._single("expired", subscriber, entry, index, expires=None if extra is None else extra.expires)
+
+    def _single(self, event: str, subscriber: Subscriber, entry: Handover, index: int, **fields: Any) -> None:
+        self.note(
+            event,
+            sub=called(subscriber.id, subscriber.topic),
+            topic=entry.topic,
+            kind="live",
+            producer=entry.producer,
+            seq=entry.seq + (index if entry.numbers is None else entry.numbers[index]),
+            n=1,
+            priority=parse_entry(entry.path.rpartition("/")[2]).priority or None,
+            **fields,
+        )
 
     def held(
         self,
@@ -208,24 +231,26 @@ class Recorder:
         if not indexes:
             return
         numbers = indexes if entry.numbers is None else [entry.numbers[index] for index in indexes]
-        places = [number - numbers[0] for number in numbers]
-        single = len(indexes) == 1
+        first, places = _spread(numbers)
+        tried = entry.tries.get(indexes[0]) if event == "nacked" else None
         given = event in ("delivered", "redelivered")
         self.note(
             event,
-            sub=reader.id,
+            sub=called(reader.id, reader.topic),
             topic=entry.topic,
             kind=reader.kind,
             partition=lane.partition,
-            epoch=lane.hold.epoch,
+            epoch=lane.hold.since,
             producer=entry.producer,
-            seq=entry.seq + numbers[0],
+            seq=entry.seq + first,
             n=len(numbers),
-            places=None if places[-1] == len(places) - 1 else places,
+            places=places,
             at=entry.published_at if given else None,
             size=entry.size if given else None,
-            attempt=entry.attempts(indexes[0]) if single and event != "acked" else None,
+            attempt=entry.attempts(indexes[0]) if len(indexes) == 1 and event != "acked" else None,
+            due=None if tried is None else tried.due,
             expires=entry.expires(indexes[0]) if event == "expired" else None,
+            priority=entry.priority or None,
             zxid=zxid,
             reason=reason,
         )
@@ -233,15 +258,30 @@ class Recorder:
     def set_aside(self, sub: str, topic: str, entry: Entry, reason: str, kind: str = "live") -> None:
         """A queue entry is no frame of ours; whose messages it holds is known only if its name says so."""
         producer, seq = entry.body if entry.body is not None else (None, None)
-        self.note("dead", sub=sub, topic=topic, kind=kind, producer=producer, seq=seq, n=entry.messages, reason=reason)
+        self.note(
+            "dead",
+            sub=sub,
+            topic=topic,
+            kind=kind,
+            producer=producer,
+            seq=seq,
+            n=entry.messages,
+            priority=entry.priority or None,
+            reason=reason,
+        )
 
-    def purged(self, sub: str, topic: str, n: int, reason: str) -> None:
-        """What waited in a queue was removed."""
-        self.note("purged", sub=sub, topic=topic, n=n, reason=reason)
+    def purged(self, lane: str, topic: str, names: Iterable[str], reason: str) -> None:
+        """Entries of these names were removed from the queue of a lane."""
+        messages = sum(parse_entry(name).messages for name in names)
+        subscription, _, partition = lane.partition(LANE_MARK)
+        number = int(partition) if partition.isdecimal() else None
+        self.note("purged", sub=subscription, topic=topic, partition=number, n=messages, reason=reason)
 
-    def note(self, event: str, **fields: Any) -> None:
+    def note(self, event: str, *, sub: str | None = None, topic: str | None = None, **fields: Any) -> None:
         """Anything that happens seldom."""
-        self.record(Event(event=event, t=time.time(), m=time.monotonic(), **fields))
+        if sub is not None and topic is not None:
+            sub = called(sub, topic)
+        self.record(Event(event=event, t=time.time(), m=time.monotonic(), sub=sub, topic=topic, **fields))
 
     def record(self, event: Event, weight: int = 1) -> None:
         """Keep an event, or count it as lost if too many wait already. Never blocks."""
@@ -334,6 +374,16 @@ def recording(trail: Trail | None, node: str) -> Iterator[Recorder | None]:
     finally:
         if recorder is not None:
             recorder.close()
+
+
+def _called(target: Target) -> str:
+    return called(target.member.subscription, target.member.topic)
+
+
+def _spread(numbers: Sequence[int]) -> tuple[int, list[int] | None]:
+    """The first of these, and their distances from it; None if there is none between them that is left out."""
+    first = numbers[0]
+    return first, None if numbers[-1] - first == len(numbers) - 1 else [number - first for number in numbers]
 
 
 def _is_whole_group(target: Target) -> bool:

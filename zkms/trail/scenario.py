@@ -40,7 +40,7 @@ EVERYBODY, NOT_THE_SLOW, NOT_THE_KILLED, THE_DURABLES, FIRST_GROUP = range(5)
 
 INTEGERS = (
     *("node", "event", "topic", "producer", "seq", "n", "sub", "kind", "partition", "epoch", "size", "attempt"),
-    *("subs", "reason", "key", "state", "lines", "lost", "zxid", "role"),
+    *("subs", "reason", "key", "state", "lines", "lost", "zxid", "role", "stride", "priority"),
 )
 REALS = ("time", "at", "due", "expires")
 NONE = -1
@@ -52,6 +52,8 @@ REASONS = (
     "its subscriber is gone",
     "unclean",
     "too many lines waited, or the disk refused them",
+    "the queue was removed by somebody else",
+    "dropped: more than 100 messages were waiting",
 )
 STATES = ("connected", "closed")
 
@@ -65,6 +67,10 @@ class Scenario:
         self.shift = shift
         self.subs = [*shift.nodes, *DURABLES, *GROUPS.values()]
         """Subscriptions by code; the live ones are called as their node."""
+        self.producers = [*shift.nodes]
+        spared = [[node for k, node in enumerate(shift.nodes) if k != absent] for absent in (shift.slow, shift.killed)]
+        self.lists = [shift.nodes, *spared, [*DURABLES], *([name] for name in GROUPS.values())]
+        """Producers, and lists of subscriptions, by code."""
         self._rng = shift.rng
         self._chunks: list[Columns] = []
         self._frames(events)
@@ -79,7 +85,8 @@ class Scenario:
         """All rows."""
         return {name: np.concatenate([chunk[name] for chunk in self._chunks]) for name in self._chunks[0]}
 
-    def _add(self, event: str, time: Any, **fields: Any) -> None:
+    def add(self, event: str, time: Any, **fields: Any) -> None:
+        """Rows of an event at these times."""
         time = np.atleast_1d(np.asarray(time, dtype=np.float64))
         chunk: Columns = {"time": time, "event": np.full(len(time), CODE[event], np.int64)}
         for name in (*INTEGERS, *REALS):
@@ -123,7 +130,7 @@ class Scenario:
         about = {"topic": topic, "producer": frames["producer"], "seq": frames["seq"], "n": frames["n"]}
         took = self._rng.exponential(0.002, len(frames["time"])) + 0.001
         event = "delayed" if topic == REMINDERS else "published"
-        self._add(
+        self.add(
             event,
             frames["time"] + took,
             node=frames["producer"],
@@ -142,29 +149,29 @@ class Scenario:
         begin, end = shift.begin, shift.begin + SHIFT - 1
         alive = nodes[nodes != shift.killed]
         epoch = shift.epoch
-        self._add("opened", begin + nodes * 1e-3, node=nodes, lost=0)
-        self._add("session", np.full(NODES, begin + 0.1), node=nodes, state=0)
-        self._add("subscribed", np.full(NODES, begin + 0.2), node=nodes, sub=nodes, topic=USERS, kind=LIVE, zxid=0)
+        self.add("opened", begin + nodes * 1e-3, node=nodes, lost=0)
+        self.add("session", np.full(NODES, begin + 0.1), node=nodes, state=0)
+        self.add("subscribed", np.full(NODES, begin + 0.2), node=nodes, sub=nodes, topic=USERS, kind=LIVE, zxid=0)
         for name, owner in shift.durable_owner.items():
             sub = self.subs.index(name)
             for step in range(2 if shift.number == 0 else 1):
                 number = epoch - 1 + step if shift.number == 0 else epoch
                 taker = (owner + 1) % NODES if shift.number == 0 and step == 0 else owner
                 when = begin + 0.3 + step * 0.1
-                self._add("subscribed", when, node=taker, sub=sub, topic=ORDERS, kind=DURABLE, epoch=number, zxid=0)
+                self.add("subscribed", when, node=taker, sub=sub, topic=ORDERS, kind=DURABLE, epoch=number, zxid=0)
         for topic, name in GROUPS.items():
             sub = self.subs.index(name)
             owners = shift.owner[name]
             common = {"sub": sub, "topic": topic, "kind": GROUP, "partition": np.arange(PARTITIONS), "zxid": 0}
             if shift.number == 0:
                 former = (owners + 1) % NODES
-                self._add("subscribed", np.full(PARTITIONS, begin + 0.3), node=former, epoch=epoch - 1, **common)
-            self._add("subscribed", np.full(PARTITIONS, begin + 0.4), node=owners, epoch=epoch, **common)
-        self._add("unsubscribed", np.full(NODES - 1, end), node=alive, sub=alive, topic=USERS, kind=LIVE)
-        self._add("session", np.full(NODES - 1, end + 0.1), node=alive, state=1)
-        self._add("closed", end + 0.2 + alive * 1e-3, node=alive, lines=0, lost=0)
-        self._add("lost", shift.lossy_at + LOSSY_SECONDS, node=shift.lossy, reason=5, at=shift.lossy_at, n=0)
-        self._add("closed", shift.kill_at, node=shift.killed, lines=0, lost=0, n=0, reason=4)
+                self.add("subscribed", np.full(PARTITIONS, begin + 0.3), node=former, epoch=epoch - 1, **common)
+            self.add("subscribed", np.full(PARTITIONS, begin + 0.4), node=owners, epoch=epoch, **common)
+        self.add("unsubscribed", np.full(NODES - 1, end), node=alive, sub=alive, topic=USERS, kind=LIVE)
+        self.add("session", np.full(NODES - 1, end + 0.1), node=alive, state=1)
+        self.add("closed", end + 0.2 + alive * 1e-3, node=alive, lines=0, lost=0)
+        self.add("lost", shift.lossy_at + LOSSY_SECONDS, node=shift.lossy, reason=5, at=shift.lossy_at, n=0)
+        self.add("closed", shift.kill_at, node=shift.killed, lines=0, lost=0, n=0, reason=4)
 
     # -- topics --------------------------------------------------------------------------------------------------
 
@@ -194,15 +201,15 @@ class Scenario:
                 stored = (time < shift.kill_at + SESSION_TIMEOUT) & ~there
                 purged = int(frames["n"][stored].sum())
                 when = shift.kill_at + SESSION_TIMEOUT + 35.0
-                self._add("purged", when, node=shift.leader, sub=node, topic=USERS, n=purged, reason=3)
+                self.add("purged", when, node=shift.leader, sub=node, topic=USERS, n=purged, reason=3)
             mine = {name: values[there] if np.ndim(values) else values for name, values in about.items()}
             mine |= {"node": node, "sub": node, "kind": LIVE, "role": 1}
-            self._add("delivered", arrived[there, node], at=frames["at"][there], size=frames["n"][there] * 100, **mine)
+            self.add("delivered", arrived[there, node], at=frames["at"][there], size=frames["n"][there] * 100, **mine)
             acked = {**mine, "role": NONE}
-            self._add("acked", done[there, node], **acked)
+            self.add("acked", done[there, node], **acked)
         late = arrived[time < shift.full_until, shift.slow]
         when = max(shift.full_until, float(late.max(initial=0.0))) + 5e-7
-        self._add("gap", when, node=shift.slow, sub=shift.slow, topic=USERS, kind=LIVE, reason=2)
+        self.add("gap", when, node=shift.slow, sub=shift.slow, topic=USERS, kind=LIVE, reason=2)
 
     def _orders(self) -> None:
         rng, shift = self._rng, self.shift
@@ -213,8 +220,8 @@ class Scenario:
             arrived = np.maximum.accumulate(time + rng.exponential(0.004, len(time)) + 0.001)
             arrived += np.arange(len(time)) * 1e-6
             mine = {**about, "node": owner, "sub": self.subs.index(name), "kind": DURABLE, "epoch": shift.epoch}
-            self._add("delivered", arrived, at=frames["at"], size=frames["n"] * 100, attempt=1, role=2, **mine)
-            self._add("acked", arrived + rng.exponential(0.002, len(time)) + 1e-6, zxid=0, **mine)
+            self.add("delivered", arrived, at=frames["at"], size=frames["n"] * 100, attempt=1, role=2, **mine)
+            self.add("acked", arrived + rng.exponential(0.002, len(time)) + 1e-6, zxid=0, **mine)
 
     def _member(self, topic: int, about: dict[str, Any], key: np.ndarray) -> dict[str, Any]:
         """Which member of the topic's group gets each message."""
@@ -246,19 +253,19 @@ class Scenario:
         dead, again = luck < 0.001, (luck >= 0.001) & (luck < 0.011)
         role = np.where(dead | again, NONE, 3)
         size = frames["n"] * 100
-        self._add("delivered", arrived, at=frames["at"], size=size, attempt=1, role=role, key=key, **mine)
+        self.add("delivered", arrived, at=frames["at"], size=size, attempt=1, role=role, key=key, **mine)
         for attempt in (1, 2, 3):
             failed = (dead | again) if attempt == 1 else dead
             some = {name: values[failed] if np.ndim(values) else values for name, values in mine.items()}
             when = done[failed] + (attempt - 1) * 0.5
-            self._add("nacked", when, attempt=attempt, due=when + 0.4, reason=0, **some)
+            self.add("nacked", when, attempt=attempt, due=when + 0.4, reason=0, **some)
             if attempt < 3:
-                self._add("redelivered", when + 0.45, attempt=attempt + 1, at=frames["at"][failed], **some)
+                self.add("redelivered", when + 0.45, attempt=attempt + 1, at=frames["at"][failed], **some)
             else:
-                self._add("dead", when + 1e-3, reason=1, **some)
+                self.add("dead", when + 1e-3, reason=1, **some)
         when = np.where(again, done + 0.5, done)
         fine = {name: values[~dead] if np.ndim(values) else values for name, values in mine.items()}
-        self._add("acked", when[~dead], zxid=0, key=key[~dead], **fine)
+        self.add("acked", when[~dead], zxid=0, key=key[~dead], **fine)
 
     def _reminders(self) -> None:
         """Stored to come later; the leader moves them into the queue when they are due, by its clock."""
@@ -271,12 +278,12 @@ class Scenario:
         about = self._publish(REMINDERS, frames, due=shown, key=key)
         mine = self._member(REMINDERS, about, key)
         moved = due + rng.uniform(0, 0.02, len(time))
-        self._add(
+        self.add(
             "due", moved, node=shift.leader, due=shown, subs=FIRST_GROUP + REMINDERS - JOBS, zxid=0, role=4, **about
         )
         arrived = moved + rng.exponential(0.004, len(time)) + 0.001
-        self._add("delivered", arrived, at=frames["at"], size=100, attempt=1, role=4, **mine)
-        self._add("acked", arrived + rng.exponential(0.002, len(time)) + 1e-6, zxid=0, role=4, **mine)
+        self.add("delivered", arrived, at=frames["at"], size=100, attempt=1, role=4, **mine)
+        self.add("acked", arrived + rng.exponential(0.002, len(time)) + 1e-6, zxid=0, role=4, **mine)
 
     def _offers(self) -> None:
         """Worthless after a minute: one in ten is not taken in time, and dropped."""
@@ -289,10 +296,10 @@ class Scenario:
         gone = rng.uniform(size=len(time)) < 0.1
         taken = {name: values[~gone] if np.ndim(values) else values for name, values in mine.items()}
         arrived = time[~gone] + rng.exponential(0.5, int((~gone).sum())) + 0.001
-        self._add("delivered", arrived, at=frames["at"][~gone], size=100, attempt=1, role=5, **taken)
-        self._add("acked", arrived + rng.exponential(0.002, len(arrived)) + 1e-6, zxid=0, role=5, **taken)
+        self.add("delivered", arrived, at=frames["at"][~gone], size=100, attempt=1, role=5, **taken)
+        self.add("acked", arrived + rng.exponential(0.002, len(arrived)) + 1e-6, zxid=0, role=5, **taken)
         left = {name: values[gone] if np.ndim(values) else values for name, values in about.items()}
-        self._add(
+        self.add(
             "expired",
             time[gone] + TTL + 1.5 + rng.uniform(0, 2, int(gone.sum())),
             node=shift.leader,
