@@ -51,9 +51,7 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _do_without(why: str) -> NoReturn:
     """Skip what needs the older release; under CI, where nobody would see that, fail."""
-    reason = (
-        f"the older release {OLDER} is in a history that is not here ({why}): git fetch --unshallow"
-    )
+    reason = f"the older release {OLDER} is in a history that is not here ({why}): git fetch --unshallow"
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
