@@ -172,9 +172,8 @@ def test_rows_become_messages_and_messages_rows_on_a_master(
     bus.subscribe("users", name="etl").close()
     users = bus.subscribe("users", limit=2 * ROWS)
     options = {"hosts": zookeeper.hosts, "root": zookeeper_root, "topic": "users"}
-    given = {"spark.driver.memory": "600m", "spark.sql.shuffle.partitions": "2", "spark.cores.max": "2"}
-    given |= {"spark.driver.host": "127.0.0.1", "spark.executor.extraJavaOptions": LIGHT}
-    with open_session(cluster.master, given) as spark:
+    given = {"spark.driver.memory": "600m", "spark.driver.host": "127.0.0.1", "spark.executor.extraJavaOptions": LIGHT}
+    with open_session(cluster.master, given, small=True) as spark:
         spark.dataSource.register(ZkmsDataSource)
         rows = spark.range(ROWS, numPartitions=2)
         rows.write.format("zkms").options(**options).mode("append").save()
