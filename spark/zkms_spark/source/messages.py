@@ -8,76 +8,37 @@ reason     why it cannot be decoded; null for a message
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from zkms import CannotDecode, frame
-from zkms.cursor import Missing, Piece
-from zkms.errors import NodeMissing
+from zkms.cursor import Missing
 from zkms.frame import Extra, Frame
-from zkms.operations import Check
-from zkms.session import Session, Stat
-from zkms.tree import Entry, Tree, carried, parse_entry
+from zkms.pieces import Piece, fetch
+from zkms.session import Session
+from zkms.tree import Entry, Tree
 
 SCHEMA = (
     "data string, bytes binary, type string, topic string, key string, headers map<string,string>, id string, "
     "published_at timestamp, producer string, seq bigint, codec string, entry bigint, place int, reason string"
 )
 """A row of a stream. `entry` and `place` say where in its queue it was: they order the rows of all batches."""
-WINDOW = 32
-"""Reads that are under way at a time."""
 NOTHING = Extra()
 Row = tuple[Any, ...]
-Ask = Callable[[], Future[tuple[bytes, Stat]]]
 
 
 def rows(session: Session, tree: Tree, topic: str, pieces: Sequence[Piece], at: int, *, strict: bool) -> Iterator[Row]:
     """The messages of these pieces, in order; at each call the same. What had expired at `at` is left out."""
-    for start in range(0, len(pieces), WINDOW):
-        some = [(piece, parse_entry(piece.path.rpartition("/")[2])) for piece in pieces[start : start + WINDOW]]
-        asks = [_ask(session, tree, piece, entry) for piece, entry in some]
-        replies = [None if ask is None else ask() for ask in asks]
-        for (piece, entry), ask, reply in zip(some, asks, replies, strict=True):
-            try:
-                raw = carried(entry.name) if ask is None or reply is None else session.answer(reply, ask)[0]
-            except NodeMissing:
-                found = _look_again(session, tree, piece, entry, strict=strict)
-                if found is None:
-                    continue
-                raw = found
+    for piece, entry, raw in fetch(session, tree, pieces):
+        if raw is not None:
             yield from _messages(topic, piece, entry, raw, at)
-
-
-def _ask(session: Session, tree: Tree, piece: Piece, entry: Entry) -> Ask | None:
-    """How to read it; None if its name has it all."""
-    return None if entry.carrier else partial(session.get_async, _source(tree, piece, entry))
-
-
-def _source(tree: Tree, piece: Piece, entry: Entry) -> str:
-    return piece.path if entry.body is None else tree.body(*entry.body)
-
-
-def _look_again(session: Session, tree: Tree, piece: Piece, entry: Entry, *, strict: bool) -> bytes | None:
-    """What is there once the server has caught up, which a transaction makes sure of.
-
-    None if the entry is gone, nothing if it is there and its body is not.
-    """
-    session.multi([Check(tree.messages, -1)])
-    try:
-        return session.get(_source(tree, piece, entry))[0]
-    except NodeMissing as error:
-        if entry.body is not None and session.exists(piece.path) is not None:
-            return b""
-        if strict:
-            subscription, topic = piece.path.split("/")[-3:-1]
+        elif strict:
+            subscription, place = piece.path.split("/")[-3:-1]
             what = f"entry {entry.sequence} was removed by somebody before it was read here"
-            raise Missing(topic, subscription, what) from error
-        return None
+            raise Missing(place, subscription, what)
 
 
 def _messages(topic: str, piece: Piece, entry: Entry, raw: bytes, at: int) -> Iterator[Row]:

@@ -13,7 +13,7 @@ from zkms.staging import DEFAULT_BYTES
 
 KNOWN = (
     *("hosts", "root", "topic", "id", "if_nobody", "max_staged_bytes", "timeout"),
-    *("user", "password", "tls_ca", "tls_cert", "tls_key", "read"),
+    *("user", "password", "tls_ca", "tls_cert", "tls_key", "read", "trail"),
     *("name", "maxMessagesPerBatch", "failOnDataLoss", "partitions", "takeover"),
 )
 OF_SPARK = ("path", "checkpointlocation", "queryname")
@@ -35,6 +35,8 @@ class Options:
     auth: tuple[str, str] | None = None
     tls: Tls | None = None
     read: str | None = None
+    trail: str | None = None
+    """Where what is published, and what a stream has done with, is recorded: a directory of the driver."""
     name: str | None = None
     max_messages: int = DEFAULT_MESSAGES
     strict: bool = True
@@ -73,6 +75,7 @@ class Options:
             auth=("digest", f"{given['user']}:{given['password']}") if given.get("user") else None,
             tls=Tls(ca=ca, cert=cert, key=key) if ca or cert or key else None,
             read=given.get("read"),
+            trail=given.get("trail"),
             name=None if subscription is None else check_subscription("name", subscription),
             max_messages=_number("maxMessagesPerBatch", given.get("maxmessagesperbatch", str(DEFAULT_MESSAGES))),
             strict=_flag("failOnDataLoss", given.get("failondataloss", "true")),
@@ -88,8 +91,17 @@ class Options:
         return Config(hosts=self.hosts, root=self.root, cleaner=False, auth=auth, tls=self.tls)
 
     def connect(self, producer: str | None = None) -> Bus:
-        """As the producer of this name, if it is to publish."""
-        return connect(self.hosts, self.root, producer=producer, cleaner=False, auth=self.auth, tls=self.tls)
+        """As the producer of this name, if it is to publish: then a trail has one node for all commits of a job."""
+        return connect(
+            self.hosts,
+            self.root,
+            producer=producer,
+            client_id=producer if self.trail else None,
+            cleaner=False,
+            auth=self.auth,
+            tls=self.tls,
+            trail=self.trail,
+        )
 
 
 def _number(name: str, value: str) -> int:
