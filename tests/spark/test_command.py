@@ -94,8 +94,8 @@ def test_one_job_gives_its_table_and_no_page(tmp_path: Path, trail: Path) -> Non
     assert done.returncode == Exit.OK, done.stderr
     assert done.stdout == "tables/latency\n"
     assert {path.name for path in tmp_path.iterdir()} == {"trail", "tables"}
-    (table,) = (tmp_path / "tables" / "latency").glob("*.csv")
-    assert table.read_text().startswith("topic,sub,step,messages,p50,p90,p99,slowest\n")
+    written = [table.read_text() for table in (tmp_path / "tables" / "latency").glob("*.csv")]
+    assert {text.splitlines()[0] for text in written} == {"topic,sub,step,messages,p50,p90,p99,slowest"}
     again = report(tmp_path, "--trail", trail, "--tables", "tables", "--job", "latency")
     check(again, Exit.ERROR, "tables/latency is there already")
 

@@ -285,7 +285,8 @@ def test_the_trails_of_sink_and_source_account_for_every_message(
     assert len(job.rows()) == 40
     Exporter(str(tmp_path / "exported")).run(find([tmp_path / "trail"]))
     report = analyse(spark, str(tmp_path / "exported"))
-    assert (report.messages, report.totals["of_unknown"], report.overall) == (40, 0, "kept")
+    assert (report.messages, report.totals["of_unknown"], report.overall) == (40, 0, "kept"), report.findings
+    assert not any(run["killed"] for run in report.runs)
     (subscription,) = [row for row in report.subscriptions if row["sub"] == "etl"]
     assert (subscription["messages"], subscription["at_end"]) == (40, 0)
     assert {"staged-one", "staged-two"} <= {node["node"] for node in report.nodes}

@@ -10,6 +10,7 @@ from zkms import Bus, InvalidArgument, Tls, connect
 from zkms.config import Config, check_seconds
 from zkms.names import check_name, check_subscription, check_topic
 from zkms.staging import DEFAULT_BYTES
+from zkms.trail import Trail
 
 KNOWN = (
     *("hosts", "root", "topic", "id", "if_nobody", "max_staged_bytes", "timeout"),
@@ -19,6 +20,8 @@ KNOWN = (
 OF_SPARK = ("path", "checkpointlocation", "queryname")
 """What Spark hands over besides."""
 DEFAULT_MESSAGES = 10_000
+FLUSH = 0.02
+"""Seconds after which lines of a trail are written: Spark kills the process of a query that is stopped."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class Options:
             cleaner=False,
             auth=self.auth,
             tls=self.tls,
-            trail=self.trail,
+            trail=None if self.trail is None else Trail(directory=self.trail, flush=FLUSH),
         )
 
 

@@ -81,7 +81,11 @@ class ZkmsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         wait = WAIT if self._until is None else 0.0
         end = self._patiently(lambda cursor: cursor.advance(begin, most, self._until, wait))
-        return start if end is begin else _offset(end)
+        if end is not begin:
+            return _offset(end)
+        if self._until is not None:  # the query ends now, and Spark kills this process: better in an orderly way
+            self.stop()
+        return start
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """For those who watch how far a query is behind."""
