@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from zkms_spark.javahome import make_java_home
+from zkms_spark.jobs import JOBS
 from zkms_spark.session import EXECUTOR_MEMORY, open_session
 from zkms_spark.source import ZkmsDataSource
 
@@ -107,8 +109,12 @@ def zkms(cluster: Cluster, directory: Path, *args: str | Path) -> subprocess.Com
 
 
 def test_a_packaged_job_runs_on_a_master_with_two_workers(cluster: Cluster, tmp_path: Path) -> None:
-    """spark-submit with the zip alone, as on a cluster where zkms is not installed; the planted violation is found."""
+    """spark-submit with the zip alone, as on a cluster where zkms is not installed; the planted violation is found.
+
+    The jobs' tables are written by the workers.
+    """
     trail, page, archive = tmp_path / "trail", tmp_path / "report.html", tmp_path / "zkms_spark.zip"
+    tables = tmp_path / "tables"
     Generator(2_000, trail, faults=parse_faults("missed=1"), parquet=True).run()
     subprocess.run([sys.executable, PROJECT / "spark" / "package.py", archive], check=True, timeout=120)
     bare = {name: value for name, value in cluster.environ.items() if name != "PYTHONPATH"}
@@ -129,7 +135,16 @@ def test_a_packaged_job_runs_on_a_master_with_two_workers(cluster: Cluster, tmp_
     options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     submit = [cluster.binaries / "spark-submit", "--master", cluster.master, *options, "--py-files", archive]
     done = subprocess.run(
-        [*submit, PROJECT / "spark" / "submit.py", "--trail", trail.as_uri(), "--out", page],
+        [
+            *submit,
+            PROJECT / "spark" / "submit.py",
+            "--trail",
+            trail.as_uri(),
+            "--out",
+            page,
+            "--tables",
+            tables.as_uri(),
+        ],
         env=bare,
         cwd=tmp_path,
         capture_output=True,
@@ -141,6 +156,9 @@ def test_a_packaged_job_runs_on_a_master_with_two_workers(cluster: Cluster, tmp_
     assert said["executors"] == 2
     assert said["violations"]["missed"] == 1
     assert "plot-throughput" in page.read_text(encoding="utf-8")
+    assert set(said["tables"]) == set(JOBS) == {path.name for path in tables.iterdir()}
+    findings = pq.read_table(tables / "findings").to_pylist()
+    assert [row["violation"] for row in findings if row["verdict"] == "violation"] == ["missed"]
 
 
 def test_the_report_and_the_live_job_run_on_a_master(cluster: Cluster, tmp_path: Path) -> None:
