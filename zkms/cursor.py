@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from bisect import bisect_left
-from concurrent.futures import Future
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -36,6 +36,8 @@ from zkms.held import mask_of
 from zkms.hold import Claim, Hold
 from zkms.lane import Lane
 from zkms.operations import Delete, Operation, SetData
+from zkms.passage import Passage, Tell
+from zkms.pieces import Piece
 from zkms.rota import Rota
 from zkms.session import State, failed_with
 from zkms.subscribing import Request, enrol
@@ -67,15 +69,6 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """When it was decided on, in seconds since the epoch: what had expired by then is left out, now and ever after."""
 
 
-class Piece(NamedTuple):
-    """Messages of one entry: those from `first` up to, and without, `last` whose bits are not set in `done`."""
-
-    path: str
-    first: int
-    last: int
-    done: int
-
-
 class _Listing(NamedTuple):
     """A queue at one moment."""
 
@@ -104,10 +97,11 @@ class _Listing(NamedTuple):
 class _Done:
     """What a hold is told of an entry: all of it is done with, or this part."""
 
-    def __init__(self, path: str, sequence: int, part: Part | None) -> None:
+    def __init__(self, path: str, sequence: int, part: Part | None, tell: Tell | None) -> None:
         self.path = path
         self.sequence = sequence
         self._part = part
+        self._tell = tell
 
     @property
     def complete(self) -> bool:
@@ -117,7 +111,8 @@ class _Done:
         return self._part, []
 
     def committed(self, zxid: int | None) -> None:
-        """Whoever acks waits for the hold's Future."""
+        if self._tell is not None:
+            self._tell(zxid)
 
 
 class _Seat:
@@ -165,6 +160,8 @@ class Cursor:
         self._seat = _Seat()
         self._rota: Rota | None = None
         self._hold: Hold | None = None
+        self._passage: Passage | None = None
+        """Where the bus leaves a trail."""
         self._generation = 0
         self._verified = 0.0
 
@@ -196,6 +193,10 @@ class Cursor:
         path, claimed = self._seat.claimed
         self._rota, self._generation = rota, self._session.generation
         self._hold = Hold(self._session, path, claimed, lambda reason: log.warning("%s: %s", path, reason))
+        if self._bus.trail is not None:
+            place = self._bus.tree, self.topic, self.name
+            self._passage = Passage(self._bus.trail, self._session, *place, claimed.ledger.epoch)
+            self._passage.began(claimed.zxid)
         self._session.listen(self._changed)
 
     def close(self) -> None:
@@ -292,7 +293,7 @@ class Cursor:
         self._check_numbers(here, start.entry, end.entry + bool(end.message))
         found = []
         for entry in entries:
-            path = f"{self._queue}/{entry.name}"
+            path = self._path(entry)
             if entry.gap:
                 self._missed(f"something may have been missed: {self._gap(path).reason}")
                 continue
@@ -322,6 +323,8 @@ class Cursor:
         self._missed(f"{removed} entries from number {first} to {last - 1} were removed and not read here: {reason}")
 
     def _missed(self, what: str) -> None:
+        if self._passage is not None:
+            self._passage.missed(what)
         if self._strict:
             raise Missing(self.topic, self.name, what)
         log.warning("%r of %r: %s; going on", self.name, self.topic, what)
@@ -334,13 +337,18 @@ class Cursor:
         if place.queue != here.made:
             return
         entries = here.between(0, place.entry)
-        full = any(self._gap(f"{self._queue}/{entry.name}").full for entry in entries if entry.gap)
-        stored = [self._mark(hold, entry, None) for entry in entries]
-        if place.message:
-            stored += [
-                self._mark(hold, entry, _part(hold.parts.get(entry.sequence), place.message, entry.messages))
-                for entry in here.between(place.entry, place.entry + 1)
-            ]
+        full = any(self._gap(self._path(entry)).full for entry in entries if entry.gap)
+        parts: list[tuple[Entry, Part | None]] = [(entry, None) for entry in entries]
+        for entry in here.between(place.entry, place.entry + bool(place.message)):
+            before = hold.parts.get(entry.sequence)
+            part = _part(before, place.message, entry.messages)
+            if part != before:
+                parts.append((entry, part))
+        tellers = self._look_at(hold, place, [entry for entry, _ in parts])
+        stored = [
+            hold.mark(_Done(self._path(entry), entry.sequence, part, tellers.get(entry.sequence)), wait=True)
+            for entry, part in parts
+        ]
         deadline = time.monotonic() + self._timeout
         for future in stored:
             try:
@@ -353,10 +361,18 @@ class Cursor:
         if full:
             self._clear_flag()
 
-    def _mark(self, hold: Hold, entry: Entry, part: Part | None) -> Future[None] | None:
-        if part is not None and part == hold.parts.get(entry.sequence):
-            return None
-        return hold.mark(_Done(f"{self._queue}/{entry.name}", entry.sequence, part), wait=True)
+    def _look_at(self, hold: Hold, place: Place, entries: Sequence[Entry]) -> dict[int, Tell]:
+        """How to tell the trail what is done with; nothing if nobody leaves one."""
+        if self._passage is None:
+            return {}
+        pieces = []
+        for entry in entries:
+            last = place.message if entry.sequence == place.entry else entry.messages
+            part = hold.parts.get(entry.sequence)
+            done = 0 if part is None else mask_of(part, entry.messages)
+            if not entry.gap:
+                pieces.append(Piece(self._path(entry), 0, last, done))
+        return self._passage.look(pieces, place.at)
 
     def _clear_flag(self) -> None:
         """Publishers have skipped a queue that was full: it is not any more."""
@@ -386,6 +402,9 @@ class Cursor:
         numbers = [entry.sequence for entry in entries]
         self._listing = _Listing(stat.czxid, created, entries, numbers, len(names) - len(entries))
         return self._listing
+
+    def _path(self, entry: Entry) -> str:
+        return f"{self._queue}/{entry.name}"
 
     def _gap(self, path: str) -> GapRecord:
         try:

@@ -1,7 +1,7 @@
 """The whole analysis of one trail: every job in order, and their results small enough for a page.
 
-Each job is a function from DataFrames to DataFrames in a module of its own; this one runs them, says which is at work,
-and bounds what comes back. The audit counts everything; rows are shown up to a limit.
+Each job is a function from DataFrames to DataFrames in a module of its own, and `jobs` has them by name; this one runs
+them, says which is at work, and bounds what comes back. The audit counts everything; rows are shown up to a limit.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from zkms_spark import hotkeys, incidents, traffic, verdict
-from zkms_spark.audit import Audit, audit
-from zkms_spark.errors import NoTrail
-from zkms_spark.ground import Ground, explore
-from zkms_spark.lag import lag, worst
+from zkms_spark import jobs, verdict
+from zkms_spark.material import Material, material
 from zkms_spark.schema import read_trail
-from zkms_spark.survey import Survey
+from zkms_spark.survey import Run, namesakes
 
 Rows = list[dict[str, Any]]
 SHOWN = 200
 """Rows of a table in the report; how many there are is said besides."""
+KEYS = 20
+"""Of keys, which are only of interest if they are among the first."""
 STEPS = 240
 """Points of time in a plot."""
 SERIES = 12
@@ -38,6 +37,8 @@ class Analysis:
     """What the report is made of."""
 
     source: str
+    warnings: list[str] = field(default_factory=list)
+    """What was bad in the files that the trail was made of, if that was seen."""
     events: int = 0
     messages: int = 0
     began: float = 0.0
@@ -50,6 +51,7 @@ class Analysis:
     holes: Rows = field(default_factory=list)
     clocks: Rows = field(default_factory=list)
     runs: Rows = field(default_factory=list)
+    namesakes: list[tuple[Run, Run]] = field(default_factory=list)
     topics: Rows = field(default_factory=list)
     subscriptions: Rows = field(default_factory=list)
     subscriptions_in_all: int = 0
@@ -69,65 +71,67 @@ class Analysis:
         return verdict.overall(self.verdicts)
 
 
-def analyse(spark: SparkSession, path: str, progress: Callable[[str], None] = lambda _stage: None) -> Analysis:
-    """Analyse the exported trail below `path`; `progress` hears the name of each stage as it begins."""
-    return analyse_trail(read_trail(spark, path), path, progress)
+def analyse(
+    spark: SparkSession,
+    path: str,
+    progress: Callable[[str], None] = lambda _stage: None,
+    tables: jobs.Tables | None = None,
+) -> Analysis:
+    """Analyse the exported trail below `path`; `progress` hears the name of each stage as it begins.
+
+    `tables`, if there are any to be written, are written besides.
+    """
+    return analyse_trail(read_trail(spark, path), path, progress, tables)
 
 
-def analyse_trail(trail: DataFrame, source: str, progress: Callable[[str], None] = lambda _stage: None) -> Analysis:
+def analyse_trail(
+    trail: DataFrame,
+    source: str,
+    progress: Callable[[str], None] = lambda _stage: None,
+    tables: jobs.Tables | None = None,
+) -> Analysis:
     """The same of a trail that is at hand."""
     result = Analysis(source)
     began = time.monotonic()
-
-    def stage(name: str) -> None:
-        nonlocal began
-        now = time.monotonic()
-        if result.seconds:
-            result.seconds[next(reversed(result.seconds))] = now - began
-        began = now
-        if name:
-            result.seconds[name] = 0.0
+    progress(STAGES[0])
+    with material(trail, source) as made:
+        _describe(result, made)
+        result.seconds[STAGES[0]] = time.monotonic() - began
+        for name, stage in zip(STAGES[1:], (_audit, _traffic, _lag, _keys, _nodes), strict=True):
+            began = time.monotonic()
             progress(name)
+            stage(result, made)
+            result.seconds[name] = time.monotonic() - began
+        if tables is not None:
+            tables.write(made, progress)
+    return result
 
-    stage("survey")
-    ground = explore(trail)
-    if ground.known.events == 0:
-        raise NoTrail(f"the trail in {source} is empty: no event was recorded")
-    trail, notes = ground.trail, ground.notes
-    _describe(result, ground)
-    stage("audit")
-    _audit(result, _held(ground), ground)
-    stage("traffic")
-    cube = traffic.cube(trail, result.step).localCheckpoint()
-    _traffic(result, cube)
-    stage("lag")
-    _lag(result, trail, notes, cube)
-    stage("keys")
-    keys = hotkeys.keys(trail).cache()
-    result.hot_keys, result.storms = _rows(hotkeys.hot(keys)), _rows(hotkeys.storms(keys))
-    keys.unpersist()
-    stage("nodes")
-    result.incidents = _rows(incidents.incidents(notes).orderBy(F.desc("last_at")).limit(SHOWN))
-    _nodes(result, notes, cube)
-    stage("")
+
+def make_tables(
+    spark: SparkSession, path: str, tables: jobs.Tables, progress: Callable[[str], None] = lambda _stage: None
+) -> Analysis:
+    """Only these tables, of the exported trail below `path`; what comes back says who wrote it, and no more."""
+    result = Analysis(path)
+    progress(STAGES[0])
+    with material(read_trail(spark, path), path) as made:
+        _describe(result, made)
+        tables.write(made, progress)
     return result
 
 
 def find_violations(spark: SparkSession, path: str) -> Rows:
     """The audit alone: violations in the exported trail below `path`, up to as many as a report shows."""
-    found = _held(explore(read_trail(spark, path))).findings
-    return _rows(found.where("verdict = 'violation'").orderBy("violation", "t").limit(SHOWN))
+    with material(read_trail(spark, path), path) as made:
+        found = jobs.findings(made, 0.0).where("verdict = 'violation'")
+        return _rows(found.orderBy("violation", "t").limit(SHOWN))
 
 
 def _rows(frame: DataFrame) -> Rows:
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
-def _held(ground: Ground) -> Audit:
-    return audit(ground.trail, ground.recorded, ground.known, ground.holes, ground.margin, ground.notes)
-
-
-def _describe(result: Analysis, ground: Ground) -> None:
+def _describe(result: Analysis, made: Material) -> None:
+    ground = made.ground
     known = ground.known
     result.events, result.messages = known.events, known.messages
     result.began = min(run.began - known.ahead.get(run.host, 0.0) for run in known.runs.values())
@@ -136,74 +140,43 @@ def _describe(result: Analysis, ground: Ground) -> None:
     result.holes = [vars(hole) for hole in ground.holes]
     result.clocks = [vars(clock) for clock in ground.clocks.values()]
     result.runs = [vars(run) for run in known.runs.values()]
+    result.namesakes = namesakes(known, ground.margin)
 
 
-def _audit(result: Analysis, found: Audit, ground: Ground) -> None:
-    findings = found.findings.cache()
-    counted = findings.groupBy("violation", "verdict").agg(F.count("*").alias("rows"), F.sum("messages").alias("sum"))
-    counts = {(row.violation, row.verdict): (row.rows, row.sum) for row in counted.collect()}
+def _audit(result: Analysis, made: Material) -> None:
+    result.verdicts = made.verdicts
+    findings, absent = jobs.findings(made, result.step), jobs.absent(made, result.step)
     result.findings = _rows(findings.orderBy(F.col("verdict") != "violation", "violation", "t").limit(SHOWN))
-    findings.unpersist()
-    result.absent = _rows(found.absent.orderBy("fate", F.desc("messages")).limit(SHOWN))
-    result.totals = found.totals
-    lost = [hole for hole in ground.holes if not hole.killed]
-    reason = ""
-    if lost:
-        lines = sum(hole.lines or 0 for hole in lost)
-        reason = f"{lines:,} lines of {_names({hole.node for hole in lost})} are missing, and what they told with them"
-    result.verdicts = verdict.judge(counts, _tried(ground.known), reason)
+    result.absent = _rows(absent.orderBy("fate", F.desc("messages")).limit(SHOWN))
+    result.totals = made.audit.totals
 
 
-def _tried(known: Survey) -> set[str]:
-    """What the trail puts to the test at all."""
-    tried = {"duplicated", "out_of_order"}
-    tried |= {"missed"} if known.has_live else set()
-    tried |= {"lost"} if known.has_kept else set()
-    tried |= {"early"} if known.has_due else set()
-    tried |= {"after_expiry"} if known.has_expiry else set()
-    return tried | ({"not_owner"} if known.has_epochs else set())
-
-
-def _names(nodes: set[str]) -> str:
-    names = sorted(nodes)
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _traffic(result: Analysis, cube: DataFrame) -> None:
-    totals = cube.groupBy("topic").agg(
-        *(
-            F.coalesce(F.sum(F.when(F.col("event") == event, F.col(what))), F.lit(0)).alias(alias)
-            for event, what, alias in (
-                ("published", "messages", "published"),
-                ("published", "copies", "copies"),
-                ("published", "bytes", "bytes"),
-                ("delivered", "messages", "delivered"),
-            )
-        )
-    )
-    result.topics = _rows(
-        totals.join(traffic.latency(cube, ["topic"]).drop("messages"), "topic", "left")
-        .orderBy(F.desc("copies"), "topic")
-        .limit(SHOWN)
-    )
+def _traffic(result: Analysis, made: Material) -> None:
+    result.topics = _rows(jobs.topics(made, result.step).orderBy(F.desc("copies"), "topic").limit(SHOWN))
     busiest = [row["topic"] for row in result.topics[:SERIES]]
-    few = cube.where(F.col("topic").isin(busiest)) if busiest else cube
-    result.throughput = _rows(traffic.throughput(few).orderBy("topic", "step"))
-    result.latency = _rows(traffic.latency(few, ["topic", "step"]).orderBy("topic", "step"))
-    result.retries = _rows(traffic.retries(cube).orderBy(F.desc("redelivered"), "topic", "sub").limit(SHOWN))
+    few = F.col("topic").isin(busiest) if busiest else F.lit(True)
+    result.throughput = _rows(jobs.throughput(made, result.step).where(few).orderBy("topic", "step"))
+    result.latency = _rows(jobs.topic_latency(made, result.step).where(few).orderBy("topic", "step"))
+    retried = jobs.retries(made, result.step).orderBy(F.desc("redelivered"), "topic", "sub")
+    result.retries = _rows(retried.limit(SHOWN))
 
 
-def _lag(result: Analysis, trail: DataFrame, notes: DataFrame, cube: DataFrame) -> None:
-    waiting = lag(trail, cube, result.step, notes).cache()
-    summary = worst(waiting).join(traffic.latency(cube, ["topic", "sub"]), ["topic", "sub"], "full_outer").cache()
+def _lag(result: Analysis, made: Material) -> None:
+    summary = jobs.subscriptions(made, result.step).cache()
     result.subscriptions_in_all = summary.count()
     result.subscriptions = _rows(summary.orderBy(F.desc_nulls_last("p99"), "topic", "sub").limit(SHOWN))
     _mark_slow(result.subscriptions)
-    worst_ones = sorted(_rows(summary.orderBy(F.desc_nulls_last("most")).limit(SERIES)), key=lambda r: r["sub"] or "")
-    names = [row["sub"] for row in worst_ones]
-    result.lag = _rows(waiting.where(F.col("sub").isin(names)).orderBy("topic", "sub", "step")) if names else []
-    waiting.unpersist()
+    worst = _rows(summary.orderBy(F.desc_nulls_last("most")).limit(SERIES))
+    names = sorted({row["sub"] or "" for row in worst})
+    waiting = jobs.lag(made, result.step).where(F.col("sub").isin(names))
+    result.lag = _rows(waiting.orderBy("topic", "sub", "step")) if names else []
     summary.unpersist()
+
+
+def _keys(result: Analysis, made: Material) -> None:
+    keys, storms = jobs.hot_keys(made, result.step), jobs.storms(made, result.step)
+    result.hot_keys = _rows(keys.orderBy(F.desc("messages"), "topic", "key").limit(KEYS))
+    result.storms = _rows(storms.orderBy(F.desc("burst"), "topic", "key").limit(KEYS))
 
 
 def _mark_slow(rows: Rows) -> None:
@@ -214,14 +187,14 @@ def _mark_slow(rows: Rows) -> None:
         row["slow"] = row["p99"] is not None and row["p99"] > max(3 * median, 0.1)
 
 
-def _nodes(result: Analysis, notes: DataFrame, cube: DataFrame) -> None:
-    live = cube.where("kind = 'live'")
-    away = {row["node"]: row for row in _rows(incidents.cut_off(notes))}
+def _nodes(result: Analysis, made: Material) -> None:
+    result.incidents = _rows(jobs.incidents(made, result.step).orderBy(F.desc("last_at")).limit(SHOWN))
+    away = {row["node"]: row for row in _rows(jobs.cut_off(made, result.step))}
     gaps: dict[str, int] = {}
     for row in result.incidents:
         if row["event"] == "gap":
             gaps[row["node"]] = gaps.get(row["node"], 0) + row["times"]
-    stale = {row["node"]: row for row in _rows(traffic.latency(live, ["node"]))}
+    stale = {row["node"]: row for row in _rows(jobs.staleness(made, result.step))}
     offsets = {row["host"]: row for row in result.clocks}
     nodes: dict[str, dict[str, Any]] = {}
     for run in result.runs:

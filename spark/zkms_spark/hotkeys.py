@@ -29,11 +29,6 @@ def keys(trail: DataFrame) -> DataFrame:
     )
 
 
-def hot(keys: DataFrame, count: int = 20) -> DataFrame:
-    """The keys with the most messages, and all storms that are among the strongest."""
-    return keys.orderBy(F.desc("messages"), "topic", "key").limit(count)
-
-
-def storms(keys: DataFrame, count: int = 20) -> DataFrame:
-    """The strongest bursts of one key."""
-    return keys.where(F.col("burst") >= STORM).orderBy(F.desc("burst"), "topic", "key").limit(count)
+def storms(keys: DataFrame) -> DataFrame:
+    """Those that came again and again within seconds."""
+    return keys.where(F.col("burst") >= STORM)

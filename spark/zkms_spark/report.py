@@ -16,7 +16,7 @@ from typing import Any
 from zkms_spark.analysis import SHOWN, Analysis, Rows
 from zkms_spark.errors import AnalysisError
 from zkms_spark.figures import figures
-from zkms_spark.summary import headline, reasons, sentences
+from zkms_spark.summary import doubts, headline, reasons, sentences
 from zkms_spark.tables import TABLES, Column, Table, anchor
 from zkms_spark.words import clock, count, number, span
 
@@ -98,7 +98,8 @@ def _facts(a: Analysis) -> str:
         (number(len(a.nodes)), "nodes"),
     )
     cells = "".join(f"<div><b>{html.escape(value)}</b>{html.escape(label)}</div>" for value, label in boxes)
-    told = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences(a))
+    doubtful = [f"Part of the trail is doubtful: {doubt}." for doubt in doubts(a)]
+    told = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in [*doubtful, *sentences(a)])
     return f'<section id="summary"><h2>In short</h2><div class="figures">{cells}</div><ul>{told}</ul></section>'
 
 

@@ -61,7 +61,6 @@ def open_session(
     `settings` are Spark's, and win over ours. `small` is for a trail of less than `SMALL_BYTES`.
     """
     _check(master)
-    small = small and _is_local(master)
     given = (_SMALL if small else {}) | dict(settings or {})
     with tempfile.TemporaryDirectory(prefix="zkms-spark-") as name:
         directory = Path(name)

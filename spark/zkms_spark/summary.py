@@ -28,6 +28,16 @@ def reasons(analysis: Analysis) -> list[str]:
     return [*(f"{verdict.guarantee}: {verdict.reason}." for verdict in broken), *unsaid]
 
 
+def doubts(analysis: Analysis) -> list[str]:
+    """What makes the trail itself doubtful: bad files, and processes that cannot be told apart by their names."""
+    same = [
+        f"two processes were called {one.node!r} at the same time: {one.pid} on {one.host} and {other.pid} on "
+        f"{other.host}; they are kept apart here, but give each a client_id of its own"
+        for one, other in analysis.namesakes
+    ]
+    return [*analysis.warnings, *same]
+
+
 def sentences(analysis: Analysis) -> list[str]:
     """What happened."""
     a = analysis

@@ -23,6 +23,7 @@ class Run:
     run: str
     node: str
     host: str
+    pid: int | None = None
     lines: int = 0
     """Numbered lines that are here."""
     last_number: int = 0
@@ -100,6 +101,7 @@ def counts(trail: DataFrame) -> DataFrame:
     """run, node, host, producer -> lines, numbers, times, and the shortest way from the producer's clock to ours."""
     apart = F.when(F.col("event") == "delivered", F.col("t") - F.col("at"))
     return trail.groupBy("run", "node", "host", "producer").agg(
+        F.max("pid").alias("pid"),
         F.count_if(F.col("i") > 0).alias("lines"),
         F.max("i").alias("last_number"),
         F.min("t").alias("began"),
@@ -125,6 +127,7 @@ def survey(trail: DataFrame, notes: DataFrame | None = None) -> Survey:
     for row in counts(trail).collect():
         key = row.run or f"{row.node}"
         run = found.runs.setdefault(key, Run(key, row.node or "?", row.host or row.node or "?", began=row.began))
+        run.pid = row.pid
         run.lines += row.lines
         run.last_number = max(run.last_number, row.last_number or 0)
         run.began, run.ended = min(run.began, row.began), max(run.ended, row.ended)
@@ -170,6 +173,27 @@ def _take_files(found: Survey, rows: DataFrame) -> None:
         if place >= last.get(run.run, (-1, False)):
             last[run.run] = place
             run.killed = row.event != "closed" or unclean.startswith("unclean")
+
+
+def namesakes(found: Survey, margin: float = 0.0) -> list[tuple[Run, Run]]:
+    """Each two processes that had one name at one time, for longer than clocks are apart."""
+    pairs, last = [], None  # of those of this name that began before, the one that ended last
+    for run in sorted(found.runs.values(), key=lambda run: (run.node, _began(found, run))):
+        if last is None or last.node != run.node:
+            last = run
+            continue
+        if _began(found, run) + margin < _ended(found, last):
+            pairs.append((last, run))
+        last = max(last, run, key=lambda each: _ended(found, each))
+    return pairs
+
+
+def _began(found: Survey, run: Run) -> float:
+    return run.began - found.ahead.get(run.host, 0.0)
+
+
+def _ended(found: Survey, run: Run) -> float:
+    return run.ended - found.ahead.get(run.host, 0.0)
 
 
 def holes(found: Survey) -> list[Hole]:

@@ -74,6 +74,16 @@ def _quantile(q: float) -> Column:
     return F.exp((bucket + 0.5) * WIDTH)
 
 
+def totals(cube: DataFrame) -> DataFrame:
+    """topic -> published, copies, bytes and delivered."""
+    return cube.groupBy("topic").agg(
+        _sum_of("published", "messages").alias("published"),
+        _sum_of("published", "copies").alias("copies"),
+        _sum_of("published", "bytes").alias("bytes"),
+        _sum_of("delivered", "messages").alias("delivered"),
+    )
+
+
 def throughput(cube: DataFrame) -> DataFrame:
     """topic, step -> published, copies, delivered and bytes published."""
     return cube.groupBy("topic", "step").agg(

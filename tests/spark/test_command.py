@@ -12,7 +12,9 @@ import pytest
 
 from zkms.cli.exit_codes import Exit
 from zkms.testing.ports import free_ports
+from zkms.trail import Trail
 from zkms.trail.generate import Generator
+from zkms.trail.recorder import Recorder
 
 
 def report(directory: Path, *args: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -57,6 +59,53 @@ def test_a_trail_becomes_a_page_and_figures_for_programs(tmp_path: Path) -> None
     for each in planted["violations"]:
         assert each["producer"] in page
     assert {file.name for file in tmp_path.iterdir()} == {"trail", "page.html"}
+
+
+@pytest.mark.timeout(1000)
+def test_what_is_bad_about_a_trail_is_said_and_the_rest_reported(tmp_path: Path) -> None:
+    """Half a file, a line of another version, two nodes of one name: exit code 7, on stderr and on the page."""
+    trail = tmp_path / "trail"
+    recorders = {name: Recorder(Trail(directory=trail), name) for name in ("ann", "bob", "cyd")}
+    twin = Recorder(Trail(directory=trail), "cyd")
+    for recorder in (*recorders.values(), twin):
+        for _ in range(3):
+            recorder.note("gap", sub="a", topic="users")
+        recorder.close()
+    (ann,), (bob,) = trail.glob("ann-*.jsonl"), trail.glob("bob-*.jsonl")
+    ann.write_bytes(ann.read_bytes()[:-80])
+    lines = bob.read_bytes().splitlines(keepends=True)
+    bob.write_bytes(b"".join([*lines[:2], lines[2].replace(b"{", b'{"v":2,', 1), *lines[3:]]))
+    done = report(tmp_path, "--trail", "trail", "--json")
+    assert done.returncode == Exit.AMISS, done.stderr
+    warnings = json.loads(done.stdout)["warnings"]
+    assert [f"Warning: {warning}" for warning in warnings] == done.stderr.splitlines()
+    page = (tmp_path / "report.html").read_text()
+    sentences = ("cut off in the middle of the line", "a line of version 2", "two processes were called")
+    assert len(warnings) == len(sentences)
+    for sentence in sentences:
+        assert sentence in done.stderr
+        assert sentence in page
+
+
+@pytest.mark.timeout(1000)
+def test_one_job_gives_its_table_and_no_page(tmp_path: Path, trail: Path) -> None:
+    """As files; a second time the directory is refused."""
+    done = report(tmp_path, "--trail", trail, "--tables", "tables", "--job", "latency", "--format", "csv")
+    assert done.returncode == Exit.OK, done.stderr
+    assert done.stdout == "tables/latency\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"trail", "tables"}
+    written = [table.read_text() for table in (tmp_path / "tables" / "latency").glob("*.csv")]
+    assert {text.splitlines()[0] for text in written} == {"topic,sub,step,messages,p50,p90,p99,slowest"}
+    again = report(tmp_path, "--trail", trail, "--tables", "tables", "--job", "latency")
+    check(again, Exit.ERROR, "tables/latency is there already")
+
+
+def test_jobs_that_cannot_be_are_said_first(tmp_path: Path, trail: Path) -> None:
+    """Before any Spark is started."""
+    check(report(tmp_path, "--trail", trail, "--job", "lag"), Exit.USAGE, "--job needs --tables")
+    given = ("--trail", trail, "--tables", "tables", "--job")
+    check(report(tmp_path, *given, "lag", "--strict"), Exit.USAGE, "no --strict")
+    check(report(tmp_path, *given, "speed"), Exit.USAGE, "there is no job 'speed': there are guarantees,")
 
 
 def test_a_missing_directory_and_an_empty_one_are_named(tmp_path: Path) -> None:

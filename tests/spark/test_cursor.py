@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -389,3 +391,84 @@ def test_an_entry_that_is_taken_between_plan_and_read_is_said_to_be_missing(
     with caplog.at_level(logging.WARNING, "zkms.spark"):
         assert found(strict=False) == ["stays" * 500]
     assert "entry 0 was removed by somebody before it was read here; going on" in caplog.text
+
+
+def lines(trail: Path, *events: str) -> list[dict[str, Any]]:
+    """What a trail says of these events, in order."""
+    found = [json.loads(line) for path in sorted(trail.glob("*.jsonl")) for line in path.read_bytes().splitlines()]
+    return [line for line in found if line["event"] in events]
+
+
+def told(line: dict[str, Any]) -> list[int]:
+    """The numbers of the messages that a line is about."""
+    return [line["seq"] + place for place in line.get("places", range(line["n"]))]
+
+
+def test_what_is_acked_is_in_the_trail_once(
+    bus: Bus, connect: Connect, tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    """However often it was read: delivered and acked when that is stored, in parts of a frame, and never twice."""
+    reader = connect(trail=tmp_path, producer="reader")
+    cursor = opened(reader)
+    begin = cursor.begin()
+    bus.publish_many("users", texts(0, 10))
+    bus.publish("users", "gone", ttl=0.001)
+    first = cursor.advance(begin, 4, wait=30.0)
+    over = time.time() + 0.001
+    eventually(lambda: int(time.time()) > over)  # a place knows whole seconds: what had expired by then is left out
+    last = cursor.advance(first, 7)
+    for _ in range(2):
+        assert read(bus, cursor, begin, first) == texts(0, 4)
+    cursor.ack(first)
+    cursor.ack(first)
+    assert read(bus, cursor, first, last) == texts(4, 10)
+    cursor.ack(last)
+    cursor.ack(last)
+    cursor.close()
+    reader.close()
+    ((claimed,), delivered) = lines(tmp_path, "subscribed")[-1:], lines(tmp_path, "delivered")
+    assert (claimed["partition"], claimed["sub"]) == (0, "etl")
+    numbers = [number for line in delivered for number in told(line)]
+    assert numbers == list(range(numbers[0], numbers[0] + 10))
+    assert {(line["kind"], line["sub"], line["epoch"]) for line in delivered} == {("durable", "etl", claimed["epoch"])}
+    acked = lines(tmp_path, "acked")
+    assert [number for line in acked for number in told(line)] == numbers
+    assert all(line["zxid"] > claimed["zxid"] for line in acked)
+    (expired,) = lines(tmp_path, "expired")
+    assert told(expired) == [numbers[-1] + 1]
+
+
+def test_an_ack_that_is_carried_out_twice_is_told_once(bus: Bus, connect: Connect, tmp_path: Path) -> None:
+    """As after an answer that did not come in time: the entries are taken for being there still."""
+    reader = connect(trail=tmp_path)
+    cursor = opened(reader)
+    begin = cursor.begin()
+    bus.publish_many("users", texts(0, 3))
+    end = cursor.advance(begin, wait=30.0)
+    passage, seen = cursor._passage, cursor._look()
+    assert passage is not None
+    pieces = cursor.pieces(begin, end)
+    again = passage.look(pieces, end.at)
+    cursor.ack(end)
+    for tell in again.values():
+        tell(None)
+    reader.close()
+    assert len(seen.entries) == len(lines(tmp_path, "delivered")) == len(lines(tmp_path, "acked")) == 1
+
+
+def test_what_others_removed_is_a_gap_in_the_trail(bus: Bus, connect: Connect, tmp_path: Path) -> None:
+    """The reader is told, and so is the trail."""
+    reader = connect(trail=tmp_path)
+    cursor = opened(reader, strict=False)
+    begin = cursor.begin()
+    for text in texts(0, 3):
+        bus.publish("users", text)
+    end = cursor.advance(begin, wait=30.0)
+    bus.session.multi([Delete(cursor.pieces(begin, end)[1].path)])
+    cursor._news.set()
+    assert read(bus, cursor, begin, end, strict=False) == ["0", "2"]
+    cursor.ack(end)
+    reader.close()
+    (gap,) = lines(tmp_path, "gap")
+    assert "removed and not read here" in gap["reason"]
+    assert len(lines(tmp_path, "delivered")) == 2

@@ -29,7 +29,7 @@ MEANING = {
     Exit.NOT_IN_TIME: "not in time: nothing or too little received, or not acked by all",
     Exit.NOBODY: "nobody subscribes to the topic",
     Exit.NO_TRAIL: "no trail: the directory is missing, or empty",
-    Exit.AMISS: "done, but part of the trail or backup is bad or left out: see stderr",
+    Exit.AMISS: "done, but part is bad, doubtful or left out, or (--strict) not all kept",
     Exit.NO_SPARK: "no Spark: no Java, or a master that does not answer",
     Exit.IN_USE: "somebody else reads this durable subscription",
     Exit.INTERRUPTED: "interrupted, by Ctrl-C or SIGTERM",

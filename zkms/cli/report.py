@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import tempfile
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,25 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zkms.cli.exit_codes import Exit
+from zkms.cli.exported import exported
 from zkms.cli.failure import Failure, set_up_logging
 from zkms.cli.options import JSON_HELP, VERBOSE_HELP
-from zkms.cli.output import plural, print_json
-from zkms.cli.progress import BAR, Progress
+from zkms.cli.output import print_json
+from zkms.cli.work import Work
 
 if TYPE_CHECKING:
     from zkms_spark.analysis import Analysis
-
-REFRESH = 0.2
-WORDS = {
-    "start": "starting Spark",
-    "survey": "who wrote the trail",
-    "audit": "holding it against the guarantees",
-    "traffic": "throughput and latency",
-    "lag": "lag and slow consumers",
-    "keys": "hot keys and storms",
-    "nodes": "nodes and incidents",
-    "page": "writing the page",
-}
+    from zkms_spark.jobs import Tables
 
 
 @click.command()
@@ -55,7 +41,21 @@ WORDS = {
     show_default=True,
     help="Where the page goes.",
 )
-@click.option("--strict", is_flag=True, help="Exit code 7 unless the audit says that all guarantees were kept.")
+@click.option(
+    "--tables", metavar="DIR", help="Also write every job's whole table, by the minute, to DIR/JOB: a URL too."
+)
+@click.option(
+    "--job", "names", metavar="NAME", multiple=True, help="With --tables: only this job's, and no page; repeatable."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["parquet", "json", "csv"]),
+    default="parquet",
+    show_default=True,
+    help="Of the tables.",
+)
+@click.option("--strict", is_flag=True, help="Exit code 7 also unless the audit says that all guarantees were kept.")
 @click.option("--json", "json_", is_flag=True, help=JSON_HELP)
 @click.option("-v", "--verbose", count=True, help=VERBOSE_HELP)
 @click.pass_context
@@ -64,6 +64,9 @@ def report(
     directories: tuple[str, ...],
     master: str,
     out: Path,
+    tables: str | None,
+    names: tuple[str, ...],
+    form: str,
     strict: bool,
     json_: bool,
     verbose: int,
@@ -71,14 +74,43 @@ def report(
     """Say what every message did: latency, lag, storms, and whether the guarantees were kept, in one HTML file.
 
     Runs on this machine, on your Java or the one that 'pip install zkms[spark]' brings, or on a cluster's --master,
-    which must be able to read the trail.
+    which must be able to read the trail and to write the tables.
+
+    The exit code is 7 if part of the trail is bad or doubtful, as 'zkms trail export' has it; the report is made of the
+    rest, and says so.
+
+    \b
+    Examples:
+      zkms report --trail /var/lib/zkms/trail --strict
+      zkms report --trail exported --tables tables --job latency --job lag
     """
     set_up_logging(verbose)
-    check_out(out)
-    analysis = make_report(directories, master, out)
-    _tell(analysis, out, json_)
-    if strict and analysis.overall != "kept":
+    if names and (tables is None or strict):
+        raise Failure("--job needs --tables, and no --strict: that is for the whole report", Exit.USAGE)
+    wanted = None if tables is None else _tables(tables, form, names)
+    if names and wanted is not None:
+        analysis = make_tables(directories, master, wanted)
+        _tell_tables(analysis, wanted, json_)
+    else:
+        check_out(out)
+        analysis = make_report(directories, master, out, wanted)
+        _tell(analysis, out, wanted, json_)
+    doubtful = _doubts(analysis)
+    for doubt in doubtful:
+        click.echo(f"Warning: {doubt}", err=True)
+    if doubtful or (strict and analysis.overall != "kept"):
         ctx.exit(Exit.AMISS)
+
+
+def _tables(directory: str, form: str, names: tuple[str, ...]) -> Tables:
+    with _needs_spark():
+        from zkms_spark.errors import AnalysisError
+        from zkms_spark.jobs import Tables
+
+    try:
+        return Tables(directory, form, names)
+    except AnalysisError as error:
+        raise Failure(str(error), Exit.USAGE) from error
 
 
 def check_out(out: Path) -> None:
@@ -87,38 +119,69 @@ def check_out(out: Path) -> None:
         raise Failure(f"there is no directory {str(out.parent)!r} for the report", Exit.USAGE)
 
 
-def make_report(directories: tuple[str, ...], master: str, out: Path) -> Analysis:
-    """Analyse what was recorded, and write the page."""
-    from zkms_spark.errors import NoSpark, NoTrail
+def make_report(directories: tuple[str, ...], master: str, out: Path, tables: Tables | None = None) -> Analysis:
+    """Analyse what was recorded, and write the page, and tables."""
+    with _needs_spark(), exported(directories) as (trail, warnings), _spark(trail, master, tables) as (spark, work):
+        from zkms_spark.analysis import analyse
+        from zkms_spark.report import render
 
+        analysis = analyse(spark, trail, work.begin, tables)
+        analysis.source = ", ".join(directories)  # what was asked for, not where it was exported to on the way
+        analysis.warnings = warnings
+        work.begin("page")
+        _write(out, render(analysis))
+    return analysis
+
+
+def make_tables(directories: tuple[str, ...], master: str, tables: Tables) -> Analysis:
+    """Write these tables of what was recorded; what comes back says who recorded it, and no more."""
+    with _needs_spark(), exported(directories) as (trail, warnings), _spark(trail, master, tables) as (spark, work):
+        from zkms_spark import analysis
+
+        made = analysis.make_tables(spark, trail, tables, work.begin)
+        made.warnings = warnings
+    return made
+
+
+@contextmanager
+def _needs_spark() -> Iterator[None]:
+    """Failures of the analysis as exit codes."""
     try:
-        with _exported(directories) as trail:
-            return _analyse(trail, master, out, ", ".join(directories))
+        from zkms_spark.errors import NoSpark, NoTrail
     except ModuleNotFoundError as error:
-        raise Failure(f"a report needs {error.name}: pip install 'zkms[spark]'") from error
+        raise _needs(error) from error
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise _needs(error) from error
     except NoTrail as error:
         raise Failure(str(error), Exit.NO_TRAIL) from error
     except NoSpark as error:
         raise Failure(str(error), Exit.NO_SPARK) from error
 
 
-def _analyse(trail: str, master: str, out: Path, source: str) -> Analysis:
-    from zkms_spark.analysis import STAGES, analyse
-    from zkms_spark.report import render
+def _needs(error: ModuleNotFoundError) -> Failure:
+    return Failure(f"a report needs {error.name}: pip install 'zkms[spark]'")
+
+
+@contextmanager
+def _spark(trail: str, master: str, tables: Tables | None) -> Iterator[tuple[Any, Work]]:
+    """Spark for a block, and who tells what it is at."""
+    from zkms_spark.analysis import STAGES
     from zkms_spark.session import SMALL_BYTES, open_session
 
     local = Path(trail)
     small = local.is_dir() and sum(file.stat().st_size for file in local.rglob("*.parquet")) < SMALL_BYTES
-    with Work(len(STAGES) + 2) as work:
+    with Work(len(STAGES) + 2 + (0 if tables is None else len(tables.names))) as work:
         work.begin("start")
         with open_session(master, small=small) as spark:
+            if tables is not None:
+                tables.check(spark)
             work.watch(spark)
-            analysis = analyse(spark, trail, work.begin)
-            work.watch(None)
-        analysis.source = source  # what was asked for, not where it was exported to on the way
-        work.begin("page")
-        _write(out, render(analysis))
-    return analysis
+            try:
+                yield spark, work
+            finally:
+                work.watch(None)
 
 
 def _write(out: Path, page: str) -> None:
@@ -132,54 +195,33 @@ def _write(out: Path, page: str) -> None:
         raise Failure(f"cannot write {out}: {error.strerror or error}") from error
 
 
-@contextmanager
-def _exported(directories: tuple[str, ...]) -> Iterator[str]:
-    """Where the Parquet files are: what was given, or for a block, what is made of the lines in it."""
-    from zkms.trail.event import OPEN_SUFFIX, SUFFIX
-    from zkms.trail.export import Exporter, NoTrail, find, size_of
+def _doubts(analysis: Analysis) -> list[str]:
+    from zkms_spark.summary import doubts
 
-    raw = []
-    for directory in directories:
-        if "://" in directory:
-            continue
-        if not Path(directory).is_dir():
-            raise Failure(
-                f"there is no directory {directory!r}: give the one that was passed as trail= or --trail", Exit.NO_TRAIL
-            )
-        raw += [directory] if any(Path(directory).glob(f"*{SUFFIX}*")) else []
-    if not raw:
-        if len(directories) > 1:
-            raise Failure("give one exported trail, or several directories that processes record into", Exit.USAGE)
-        place = directories[0]
-        if "://" not in place and next(Path(place).rglob("*.parquet"), None) is None:  # sooner than Spark would say it
-            raise Failure(f"there is no trail in {place!r}: nothing was recorded or exported there yet", Exit.NO_TRAIL)
-        yield place
-        return
-    if len(raw) != len(directories):
-        raise Failure("some of these are exported trails and some are not: export all into one first", Exit.USAGE)
-    with tempfile.TemporaryDirectory(prefix="zkms-report-") as target:
-        try:
-            files = find(raw)
-        except NoTrail as error:
-            raise Failure(str(error), Exit.NO_TRAIL) from error
-        with Progress("bytes", sum(map(size_of, files))) as progress:
-            summary = Exporter(target, progress.add).run(files)
-        for warning in summary.warnings:
-            click.echo(f"Warning: {warning}", err=True)
-        if not summary.files:
-            names = ", ".join(raw)
-            still = f": {plural(summary.open, 'file')} ({OPEN_SUFFIX}) still being written" if summary.open else ""
-            raise Failure(f"there is no finished trail in {names}{still}", Exit.NO_TRAIL)
-        yield target
+    return doubts(analysis)
 
 
-def _tell(analysis: Analysis, out: Path, json_: bool) -> None:
+def _tell(analysis: Analysis, out: Path, tables: Tables | None, json_: bool) -> None:
     if json_:
-        print_json(_figures(analysis, out))
+        print_json(_figures(analysis, out) | _places(tables))
         return
     for line in told(analysis):
         click.echo(line)
+    if tables is not None:
+        click.echo(f"Tables: {tables.directory}")
     click.echo(f"Report: {out.resolve()}")
+
+
+def _tell_tables(analysis: Analysis, tables: Tables, json_: bool) -> None:
+    if json_:
+        print_json({"events": analysis.events, "warnings": _doubts(analysis)} | _places(tables))
+        return
+    for name in tables.names:
+        click.echo(tables.place(name))
+
+
+def _places(tables: Tables | None) -> dict[str, Any]:
+    return {} if tables is None else {"tables": {name: tables.place(name) for name in tables.names}}
 
 
 def told(analysis: Analysis) -> list[str]:
@@ -200,60 +242,6 @@ def _figures(analysis: Analysis, out: Path) -> dict[str, Any]:
         "nodes": analysis.nodes,
         "findings": analysis.findings,
         "seconds": analysis.seconds,
+        "warnings": _doubts(analysis),
         "report": str(out.resolve()),
     }
-
-
-class Work:
-    """What Spark is at, on stderr: the stage, and how many of its tasks are done. Silent where nobody watches."""
-
-    def __init__(self, stages: int) -> None:
-        self._stages = stages
-        self._done = -1
-        self._name = ""
-        self._spark: Any = None
-        self._began = time.monotonic()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def __enter__(self) -> Work:
-        if sys.stderr.isatty():
-            self._thread = threading.Thread(target=self._run, name="zkms-progress", daemon=True)
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-            click.echo("\r\x1b[K", nl=False, err=True)
-
-    def begin(self, name: str) -> None:
-        """The next stage."""
-        self._done += 1
-        self._name = name
-
-    def watch(self, spark: Any) -> None:
-        """Count this session's tasks, or nobody's."""
-        self._spark = spark
-
-    def _run(self) -> None:
-        while not self._stop.wait(REFRESH):
-            filled = round(BAR * self._done / self._stages)
-            seconds = time.monotonic() - self._began
-            bar = f"[{'#' * filled}{'.' * (BAR - filled)}]"
-            text = f"{WORDS.get(self._name, self._name)}{self._tasks()}, {seconds:.0f} s"
-            click.echo(f"\r\x1b[K{bar} {text}", nl=False, err=True)
-
-    def _tasks(self) -> str:
-        spark = self._spark
-        if spark is None:
-            return ""
-        try:
-            tracker = spark.sparkContext.statusTracker()
-            infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        except Exception:  # noqa: BLE001 - it may have stopped just now, and this is only an ornament
-            return ""
-        known = [info for info in infos if info is not None]
-        total = sum(info.numTasks for info in known)
-        return f" ({sum(info.numCompletedTasks for info in known)} of {total} tasks)" if total else ""

@@ -13,8 +13,8 @@ they become `lost` rows, and a file without its last line gets a `closed` row th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,8 @@ class Summary(msgspec.Struct):
     set_aside: int = 0
     newer: int = 0
     """Files of a later version, which are left alone."""
-    namesakes: int = 0
+    namesakes: list[str] = msgspec.field(default_factory=list)
+    """A sentence for each two processes that had one name at one time; these are among the warnings."""
     warnings: list[str] = msgspec.field(default_factory=list)
 
 
@@ -131,10 +132,24 @@ class Exporter:
                     summary.newer += 1
                     summary.warnings.append(str(error))
                 self._progress(size)
-        namesakes = list(_namesakes(fresh))
-        summary.namesakes = len(namesakes)
-        summary.warnings += namesakes
+            summary.namesakes = list(_namesakes(fresh, self._earlier(fresh, marks)))
+        summary.warnings += summary.namesakes
         return summary
+
+    def _earlier(self, fresh: list[Done], marks: set[str]) -> Iterator[Done]:
+        """Other processes with the names of these: what is known of their first and last files of earlier exports."""
+        names, runs = {_named(done.source) for done in fresh}, {done.run for done in fresh}
+        files: dict[str, list[str]] = {}
+        for mark in sorted(marks):  # by number, as these have leading zeros
+            source, _, run = mark.rpartition("-")
+            if run not in runs and _named(source) in names:
+                files.setdefault(run, []).append(mark)
+        for theirs in files.values():
+            for mark in {theirs[0], theirs[-1]}:
+                try:
+                    yield msgspec.json.decode(self._target.read_mark(mark), type=Done)
+                except (FileNotFoundError, msgspec.MsgspecError) as error:
+                    log.warning("the mark %s tells nothing: %s", mark, error)
 
     def _one(self, path: Path, marks: set[str], summary: Summary) -> Done | None:
         if is_open(path):
@@ -230,16 +245,30 @@ def _missing(n: int, since: float, until: float, reason: str, done: Done) -> Eve
     return Event(event="lost", n=n, at=since, t=until, reason=reason)
 
 
-def _namesakes(fresh: Iterable[Done]) -> Iterator[str]:
-    """A sentence for each pair of processes that had one name at one time."""
+def _named(source: str) -> str:
+    """The node in the name of a file, NODE-STARTED-NUMBER."""
+    return source.rsplit("-", 2)[0]
+
+
+def _namesakes(fresh: Sequence[Done], earlier: Iterable[Done]) -> Iterator[str]:
+    """A sentence for each two processes, not both of them of earlier exports, that had one name at one time."""
+    new = {_key(done) for done in fresh}
     runs: dict[tuple[str, str], Done] = {}
-    for done in fresh:
-        whole = runs.setdefault((done.node, done.run), msgspec.structs.replace(done))
+    for done in chain(fresh, earlier):
+        whole = runs.setdefault(_key(done), msgspec.structs.replace(done))
         whole.since, whole.until = min(whole.since, done.since), max(whole.until, done.until)
-    ordered = sorted(runs.values(), key=lambda run: (run.node, run.since))
-    for before, after in pairwise(ordered):
-        if before.node == after.node and after.since < before.until:
+    last: Done | None = None  # of those of this name that began before, the one that ended last
+    for run in sorted(runs.values(), key=lambda run: (run.node, run.since)):
+        if last is None or last.node != run.node:
+            last = run
+            continue
+        if run.since < last.until and not new.isdisjoint((_key(last), _key(run))):
             yield (
-                f"two processes were called {before.node!r} at the same time: {before.pid} on {before.host} and "
-                f"{after.pid} on {after.host}; they are kept apart by `run`, but give each a client_id of its own"
+                f"two processes were called {run.node!r} at the same time: {last.pid} on {last.host} and "
+                f"{run.pid} on {run.host}; they are kept apart by `run`, but give each a client_id of its own"
             )
+        last = max(last, run, key=lambda each: each.until)
+
+
+def _key(done: Done) -> tuple[str, str]:
+    return done.node, done.run

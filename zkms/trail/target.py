@@ -67,6 +67,11 @@ class Target:
         with self._file(f"{MARKS}/{name}.json") as file:
             file.write(content)
 
+    def read_mark(self, name: str) -> bytes:
+        """What is remembered of a file that is done."""
+        content: bytes = self._fs.cat_file(f"{self._root}/{MARKS}/{name}.json")
+        return content
+
     def quarantine(self, name: str) -> str:
         """Where the bad lines of a file are."""
         return f"{self._root}/{QUARANTINE}/{name}.jsonl"

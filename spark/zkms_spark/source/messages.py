@@ -10,21 +10,19 @@ reason     why it cannot be decoded, or be JSON; else null
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from zkms import CannotDecode, frame
-from zkms.cursor import Missing, Piece
+from zkms.cursor import Missing
 from zkms.errors import NodeMissing, Unauthorised
 from zkms.frame import UNWRITABLE, Extra, Frame
-from zkms.operations import Check
-from zkms.session import Session, Stat
-from zkms.tree import Entry, QueueState, Tree, carried, decode, parse_entry
+from zkms.pieces import Piece, fetch
+from zkms.session import Session
+from zkms.tree import Entry, QueueState, Tree, decode
 
 log = logging.getLogger("zkms.spark")
 SCHEMA = (
@@ -32,67 +30,34 @@ SCHEMA = (
     "published_at timestamp, producer string, seq bigint, codec string, entry bigint, place int, reason string"
 )
 """A row of a stream. `entry` and `place` say where in its queue it was: they order the rows of all batches."""
-WINDOW = 32
-"""Reads that are under way at a time."""
 NOTHING = Extra()
 Row = tuple[Any, ...]
-Ask = Callable[[], Future[tuple[bytes, Stat]]]
 
 
 def rows(session: Session, tree: Tree, topic: str, pieces: Sequence[Piece], at: int, *, strict: bool) -> Iterator[Row]:
     """The messages of these pieces, in order; at each call the same. What had expired at `at` is left out."""
-    for start in range(0, len(pieces), WINDOW):
-        some = [(piece, parse_entry(piece.path.rpartition("/")[2])) for piece in pieces[start : start + WINDOW]]
-        asks = [_ask(session, tree, piece, entry) for piece, entry in some]
-        replies = [None if ask is None else ask() for ask in asks]
-        for (piece, entry), ask, reply in zip(some, asks, replies, strict=True):
-            try:
-                raw = carried(entry.name) if ask is None or reply is None else session.answer(reply, ask)[0]
-            except (NodeMissing, Unauthorised):
-                found = _look_again(session, tree, piece, entry, strict=strict)
-                if found is None:
-                    continue
-                raw = found
-            yield from _messages(topic, piece, entry, raw, at)
+    for piece, entry, found in fetch(session, tree, pieces):
+        if isinstance(found, bytes):
+            yield from _messages(topic, piece, entry, found, at)
+        else:
+            _leave_out(session, piece, entry, found, strict=strict)
 
 
-def _ask(session: Session, tree: Tree, piece: Piece, entry: Entry) -> Ask | None:
-    """How to read it; None if its name has it all."""
-    return None if entry.carrier else partial(session.get_async, _source(tree, piece, entry))
-
-
-def _source(tree: Tree, piece: Piece, entry: Entry) -> str:
-    return piece.path if entry.body is None else tree.body(*entry.body)
-
-
-def _look_again(session: Session, tree: Tree, piece: Piece, entry: Entry, *, strict: bool) -> bytes | None:
-    """What is there after all, or None if it is to be left out: `Missing` says why, or a warning if not `strict`."""
+def _leave_out(
+    session: Session, piece: Piece, entry: Entry, error: NodeMissing | Unauthorised, *, strict: bool
+) -> None:
+    """`Missing` says why an entry cannot be read, or a warning if not `strict`; what expired is a warning anyway."""
     queue = piece.path.rpartition("/")[0]
     subscription, topic = queue.split("/")[-2:]
-    try:
-        return _read(session, tree, piece, entry)
-    except (NodeMissing, Unauthorised) as error:
-        gone = isinstance(error, NodeMissing)
-        if gone and _expired(session, queue, entry):
-            log.warning("%r of %r: entry %d is left out, expired", subscription, topic, entry.sequence)
-            return None
-        why = "was removed by somebody before it was read here" if gone else f"cannot be read here: {error}"
-        missing = Missing(topic, subscription, f"entry {entry.sequence} {why}")
-        if strict:
-            raise missing from error
-        log.warning("%s; going on", missing)
-        return None
-
-
-def _read(session: Session, tree: Tree, piece: Piece, entry: Entry) -> bytes:
-    """What is there once the server has caught up, which a transaction makes sure of; nothing if its body is not."""
-    session.multi([Check(tree.messages, -1)])
-    try:
-        return session.get(_source(tree, piece, entry))[0]
-    except NodeMissing:
-        if entry.body is None or session.exists(piece.path) is None:
-            raise
-        return b""
+    gone = isinstance(error, NodeMissing)
+    if gone and _expired(session, queue, entry):
+        log.warning("%r of %r: entry %d is left out, expired", subscription, topic, entry.sequence)
+        return
+    why = "was removed by somebody before it was read here" if gone else f"cannot be read here: {error}"
+    missing = Missing(topic, subscription, f"entry {entry.sequence} {why}")
+    if strict:
+        raise missing from error
+    log.warning("%s; going on", missing)
 
 
 def _expired(session: Session, queue: str, entry: Entry) -> bool:

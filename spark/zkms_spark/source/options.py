@@ -10,15 +10,18 @@ from zkms import Bus, InvalidArgument, Tls, connect
 from zkms.config import Config, check_seconds
 from zkms.names import check_name, check_subscription, check_topic
 from zkms.staging import DEFAULT_BYTES
+from zkms.trail import Trail
 
 KNOWN = (
     *("hosts", "root", "topic", "id", "if_nobody", "max_staged_bytes", "timeout"),
-    *("user", "password", "tls_ca", "tls_cert", "tls_key", "read"),
+    *("user", "password", "tls_ca", "tls_cert", "tls_key", "read", "trail"),
     *("name", "maxMessagesPerBatch", "failOnDataLoss", "partitions", "takeover"),
 )
 OF_SPARK = ("path", "checkpointlocation", "queryname")
 """What Spark hands over besides."""
 DEFAULT_MESSAGES = 10_000
+FLUSH = 0.02
+"""Seconds after which lines of a trail are written: Spark kills the process of a query that is stopped."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class Options:
     auth: tuple[str, str] | None = None
     tls: Tls | None = None
     read: str | None = None
+    trail: str | None = None
+    """Where what is published, and what a stream has done with, is recorded: a directory of the driver."""
     name: str | None = None
     max_messages: int = DEFAULT_MESSAGES
     strict: bool = True
@@ -73,6 +78,7 @@ class Options:
             auth=("digest", f"{given['user']}:{given['password']}") if given.get("user") else None,
             tls=Tls(ca=ca, cert=cert, key=key) if ca or cert or key else None,
             read=given.get("read"),
+            trail=given.get("trail"),
             name=None if subscription is None else check_subscription("name", subscription),
             max_messages=_number("maxMessagesPerBatch", given.get("maxmessagesperbatch", str(DEFAULT_MESSAGES))),
             strict=_flag("failOnDataLoss", given.get("failondataloss", "true")),
@@ -88,8 +94,17 @@ class Options:
         return Config(hosts=self.hosts, root=self.root, cleaner=False, auth=auth, tls=self.tls)
 
     def connect(self, producer: str | None = None) -> Bus:
-        """As the producer of this name, if it is to publish."""
-        return connect(self.hosts, self.root, producer=producer, cleaner=False, auth=self.auth, tls=self.tls)
+        """As the producer of this name, if it is to publish: then a trail has one node for all commits of a job."""
+        return connect(
+            self.hosts,
+            self.root,
+            producer=producer,
+            client_id=producer if self.trail else None,
+            cleaner=False,
+            auth=self.auth,
+            tls=self.tls,
+            trail=None if self.trail is None else Trail(directory=self.trail, flush=FLUSH),
+        )
 
 
 def _number(name: str, value: str) -> int:

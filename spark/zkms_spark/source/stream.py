@@ -20,7 +20,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from zkms import Bus, ConnectionLost, InvalidArgument
-from zkms.cursor import Cursor, Piece, Place
+from zkms.cursor import Cursor, Place
+from zkms.pieces import Piece
 from zkms.session import Session
 from zkms.tree import Tree
 from zkms_spark.source.messages import Row, rows
@@ -70,12 +71,21 @@ class ZkmsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until = self._patiently(lambda cursor: cursor.end())
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Where the next batch ends."""
+        """Where the next batch ends.
+
+        Spark asks when it has committed all before `start`, and calls `commit` only when there is a next batch: until
+        then the last one would wait in the queue, and count as lag.
+        """
         begin = _place(start)
+        self._patiently(lambda cursor: cursor.ack(begin))
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         wait = WAIT if self._until is None else 0.0
         end = self._patiently(lambda cursor: cursor.advance(begin, most, self._until, wait))
-        return start if end is begin else _offset(end)
+        if end is not begin:
+            return _offset(end)
+        if self._until is not None:  # the query ends now, and Spark kills this process: better in an orderly way
+            self.stop()
+        return start
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """For those who watch how far a query is behind."""

@@ -1,0 +1,108 @@
+"""What several jobs need of one trail: made when the first asks for it, and kept until all are done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from zkms_spark import hotkeys, lag, traffic, verdict
+from zkms_spark.audit import Audit, audit
+from zkms_spark.errors import NoTrail
+from zkms_spark.ground import Ground, explore
+from zkms_spark.survey import Survey
+
+
+class Material:
+    """A trail as far as it has been worked on."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground = ground
+        self._cubes: dict[float, DataFrame] = {}
+        self._lags: dict[float, DataFrame] = {}
+        self._kept: list[DataFrame] = []
+
+    @property
+    def spark(self) -> SparkSession:
+        """Where it is."""
+        return self.ground.trail.sparkSession
+
+    @cached_property
+    def audit(self) -> Audit:
+        """The trail held against the guarantees."""
+        g = self.ground
+        found = audit(g.trail, g.recorded, g.known, g.holes, g.margin, g.notes)
+        return replace(found, findings=self._keep(found.findings))
+
+    @cached_property
+    def verdicts(self) -> list[verdict.Verdict]:
+        """What is to be said about each guarantee."""
+        counted = self.audit.findings.groupBy("violation", "verdict").agg(
+            F.count("*").alias("rows"), F.sum("messages").alias("sum")
+        )
+        counts = {(row.violation, row.verdict): (row.rows, row.sum) for row in counted.collect()}
+        lost = [hole for hole in self.ground.holes if not hole.killed]
+        reason = ""
+        if lost:
+            lines, names = sum(hole.lines or 0 for hole in lost), _names({hole.node for hole in lost})
+            reason = f"{lines:,} lines of {names} are missing, and what they told with them"
+        return verdict.judge(counts, _tried(self.ground.known), reason)
+
+    def cube(self, step: float) -> DataFrame:
+        """All traffic, added up by steps of so many seconds."""
+        if step not in self._cubes:
+            self._cubes[step] = traffic.cube(self.ground.trail, step).localCheckpoint()
+        return self._cubes[step]
+
+    def lag(self, step: float) -> DataFrame:
+        """What waited at the end of each step."""
+        if step not in self._lags:
+            waiting = lag.lag(self.ground.trail, self.cube(step), step, self.ground.notes)
+            self._lags[step] = self._keep(waiting)
+        return self._lags[step]
+
+    @cached_property
+    def keys(self) -> DataFrame:
+        """All keys."""
+        return self._keep(hotkeys.keys(self.ground.trail))
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        self._kept.append(frame.cache())
+        return frame
+
+    def close(self) -> None:
+        """Let go of what was kept."""
+        for frame in self._kept:
+            frame.unpersist()
+        self._kept.clear()
+
+
+@contextmanager
+def material(trail: DataFrame, source: str) -> Iterator[Material]:
+    """Of this trail, for a block; `NoTrail` if there is nothing in it."""
+    made = Material(explore(trail))
+    if made.ground.known.events == 0:
+        raise NoTrail(f"the trail in {source} is empty: no event was recorded")
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _tried(known: Survey) -> set[str]:
+    """What the trail puts to the test at all."""
+    tried = {"duplicated", "out_of_order"}
+    tried |= {"missed"} if known.has_live else set()
+    tried |= {"lost"} if known.has_kept else set()
+    tried |= {"early"} if known.has_due else set()
+    tried |= {"after_expiry"} if known.has_expiry else set()
+    return tried | ({"not_owner"} if known.has_epochs else set())
+
+
+def _names(nodes: set[str]) -> str:
+    names = sorted(nodes)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
