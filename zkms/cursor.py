@@ -195,7 +195,7 @@ class Cursor:
         self._hold = Hold(self._session, path, claimed, lambda reason: log.warning("%s: %s", path, reason))
         if self._bus.trail is not None:
             place = self._bus.tree, self.topic, self.name
-            self._passage = Passage(self._bus.trail, self._session, *place, claimed.ledger.epoch)
+            self._passage = Passage(self._bus.trail, self._session, *place, self._hold.since)
             self._passage.began(claimed.zxid)
         self._session.listen(self._changed)
 

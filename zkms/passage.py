@@ -17,6 +17,7 @@ from zkms.errors import CannotDecode
 from zkms.frame import Frame
 from zkms.pieces import Piece, fetch
 from zkms.session import Session
+from zkms.trail.event import called
 from zkms.trail.recorder import Recorder
 from zkms.tree import Entry, Tree
 
@@ -32,17 +33,18 @@ class Passage:
         self._session = session
         self._tree = tree
         self._topic = topic
-        self._lane: dict[str, Any] = {"sub": name, "kind": "durable", "partition": 0, "epoch": epoch}
+        self._name = name
+        self._lane: dict[str, Any] = {"kind": "durable", "partition": 0, "epoch": epoch}
         self._told: dict[int, int] = {}
         """The bits of what was told, by entry: an ack that is sent again is not told again."""
 
     def began(self, zxid: int) -> None:
         """It is ours, from this transaction on."""
-        self._trail.note("subscribed", topic=self._topic, zxid=zxid, **self._lane)
+        self._trail.note("subscribed", sub=self._name, topic=self._topic, zxid=zxid, **self._lane)
 
     def missed(self, reason: str) -> None:
         """Messages were removed by others, and our user is told."""
-        self._trail.note("gap", topic=self._topic, sub=self._lane["sub"], kind="durable", reason=reason)
+        self._trail.note("gap", sub=self._name, topic=self._topic, kind="durable", reason=reason)
 
     def look(self, pieces: Sequence[Piece], at: int) -> dict[int, Tell]:
         """By the number of an entry, how to tell that its piece is done with; what had expired at `at` was left out."""
@@ -64,11 +66,17 @@ class Passage:
             reason = error.reason
             return lambda _zxid: self._damaged(entry, wanted, reason)
         bare, size = msgspec.structs.replace(found, data=[]), len(raw)  # what they hold is not needed any more
-        return lambda zxid: self._passed(bare, self._untold(entry, wanted), at, size, zxid)
+        known = {
+            "sub": called(self._name, self._topic),
+            "topic": found.topic or self._topic,
+            "producer": found.producer,
+            "priority": entry.priority or None,
+            **self._lane,
+        }
+        return lambda zxid: self._passed(bare, self._untold(entry, wanted), at, size, zxid, known)
 
-    def _passed(self, frame: Frame, bits: int, at: int, size: int, zxid: int | None) -> None:
+    def _passed(self, frame: Frame, bits: int, at: int, size: int, zxid: int | None, known: dict[str, Any]) -> None:
         """On the connection's thread."""
-        known: dict[str, Any] = {"topic": frame.topic or self._topic, "producer": frame.producer, **self._lane}
         expires = {place: extra.expires for place, extra in enumerate(frame.extras or []) if extra is not None}
         late = sum(1 << place for place, when in expires.items() if 0 < when <= at)
         if read := bits & ~late:
@@ -81,7 +89,7 @@ class Passage:
 
     def _damaged(self, entry: Entry, bits: int, reason: str) -> None:
         if self._untold(entry, bits):
-            self._trail.set_aside(self._lane["sub"], self._topic, entry, reason, "durable")
+            self._trail.set_aside(self._name, self._topic, entry, reason, "durable")
 
     def _untold(self, entry: Entry, bits: int) -> int:
         """Those of these messages that were not told of before; from now on they were."""

@@ -18,6 +18,8 @@ from zkms_spark.schema import happened, home
 
 SLACK = 1.0
 """Seconds between clocks of different processes that say nothing about what came first."""
+TAKES = 10.0
+"""Seconds within which a group delivers, as far as can be told: what its other partitions deliver says nothing."""
 
 
 def missing(entries: DataFrame, segments: DataFrame, around: DataFrame) -> DataFrame:
@@ -209,8 +211,9 @@ def _is_about() -> Column:
     )
     not_after = F.when(same_after, F.col("i") < F.col("after.i")).otherwise(F.col("since") <= F.col("after.t") + SLACK)
     in_group = F.coalesce(F.col("kind") == "group", F.lit(False))
-    apart = in_group & (F.col("what") != "hole")
-    between = apart | (F.coalesce(not_before, F.lit(True)) & F.coalesce(not_after, F.lit(True)))
+    soon = (F.col("what") != "hole") | (F.col("since") <= F.col("stored.t") + TAKES)
+    around = F.coalesce(not_before, F.lit(True)) & F.coalesce(not_after, F.lit(True))
+    between = F.when(in_group, soon).otherwise(around)
     stored_first = F.col("until") >= F.col("stored.t") - SLACK
     given_up = F.col("what") == "unsubscribed"
     return between & stored_first & (~given_up | _was_waiting(in_group))

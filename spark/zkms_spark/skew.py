@@ -2,7 +2,8 @@
 
 A message's way from host A to host B takes at least as long as the fastest one did. Measured by two clocks that is
 delay + (B's clock - A's clock); the way back is delay - (B's clock - A's clock). Half of the difference is how far the
-clocks are apart, and half of the sum bounds the error. Where messages go one way only, a negative delay or one past
+clocks are apart, and half of the sum bounds the error; where clocks were set in between, it is below zero by what they
+moved. Where messages go one way only, a negative delay or one past
 all reason still tells; anything else is taken as it is.
 """
 
@@ -62,7 +63,7 @@ def _between(edge: tuple[str, str], apart: Mapping[tuple[str, str], float]) -> t
         return None
     there, back = apart[edge], apart.get((b, a))
     if back is not None:
-        return (there - back) / 2, max(0.0, (there + back) / 2)
+        return (there - back) / 2, abs(there + back) / 2  # below 0: a clock has moved meanwhile, by that much
     if there < 0 or there > UNREASONABLE:
         return there - TYPICAL_DELAY, abs(TYPICAL_DELAY)
     return 0.0, there

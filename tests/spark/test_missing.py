@@ -81,3 +81,20 @@ def test_a_message_is_passed_by_those_that_come_after_it(spark: Any) -> None:
     assert fate(spark, kind="durable", reads=[(5, 15), (0, 40)]) == "accounted"
     assert fate(spark, kind="durable", reads=[(5, 15), (0, 40)], priority=5) == "violation"
     assert fate(spark, kind="durable", reads=[(0, 15)], priority=5) == "violation"
+
+
+def test_missing_lines_make_a_group_s_message_undecided_whatever_its_other_partitions_delivered(spark: Any) -> None:
+    """Those say nothing of when it was its turn; but lines that are missing much later cannot be the ones."""
+    kinds = spark.createDataFrame([("users", "workers", "group")], "home string, sub string, kind string")
+    reads = spark.createDataFrame([("users", "workers", [(0, 40)])], READS)
+    around = ((19.0, 1, "r", None), (5.0, 2, "r", None))  # delivered much later, and much earlier
+    gone = spark.createDataFrame([("users", "workers", 1, None, 1, 2, (10.0, 1, "w", 10), *around, True)], GONE)
+    hole = spark.createDataFrame([], excuses(make_trail(spark, [])).schema)
+
+    def judged(since: float) -> str:
+        row = ("users", "workers", "hole", "r", None, since, since + 0.1, 3, "3 lines missing", None, False)
+        (found,) = fates(gone, spark.createDataFrame([row], hole.schema), reads, kinds).collect()
+        return str(found.fate)
+
+    assert judged(11.0) == "undecided"
+    assert judged(60.0) == "violation"

@@ -35,3 +35,10 @@ def test_a_host_that_nobody_exchanges_messages_with_is_left_alone() -> None:
     clocks = estimate(["a", "b", "z"], {("a", "b"): 0.01, ("b", "a"): 0.01})
     assert clocks["z"].offset == 0.0
     assert clocks["z"].error is None
+
+
+def test_a_clock_that_was_set_in_between_widens_what_clocks_may_be_apart() -> None:
+    """b was 0.3 s ahead of a, and later 0.3 s behind: the fastest ways are below zero in both directions."""
+    clocks = estimate(["a", "b"], {("a", "b"): -0.295, ("b", "a"): -0.295})
+    assert clocks["b"].error == pytest.approx(0.295)
+    assert spread(clocks) > 0.59
