@@ -133,7 +133,7 @@ def test_a_measurement_that_fails_does_not_end_the_run(document: Document, tmp_p
 
 
 def test_a_busy_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the load average, or by the CPU in use; a quiet one says nothing."""
+    """By the CPU in use, or where nothing tells that by the load average; a quiet one says nothing."""
     monkeypatch.setattr(meter.os, "getloadavg", lambda: (8.0, 8.0, 8.0))
     monkeypatch.setattr(meter.os, "cpu_count", lambda: 2)
     monkeypatch.setattr(meter, "_busy_share", lambda _seconds: None)
@@ -142,3 +142,6 @@ def test_a_busy_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert meter.others_at_work() == ""
     monkeypatch.setattr(meter, "_busy_share", lambda _seconds: 0.5)
     assert "50% of the CPU in use" in meter.others_at_work()
+    monkeypatch.setattr(meter.os, "getloadavg", lambda: (8.0, 8.0, 8.0))
+    monkeypatch.setattr(meter, "_busy_share", lambda _seconds: 0.0)
+    assert meter.others_at_work() == "", "what has made that load is over"

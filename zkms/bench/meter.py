@@ -103,11 +103,14 @@ def _address(host: str) -> tuple[str, int]:
 
 
 def others_at_work(sample: float = 0.5) -> str:
-    """A sentence if somebody else uses this machine now, while we do nothing; empty if not."""
+    """A sentence if somebody else uses this machine now, while we do nothing; empty if not.
+
+    The load average tells only where the system does not say what is in use: it still knows what ended a minute ago.
+    """
     cores = os.cpu_count() or 1
     load = os.getloadavg()[0]
     busy = _busy_share(sample)
-    if load / cores < 2 * BUSY and (busy is None or busy < BUSY):
+    if (load / cores / 2 if busy is None else busy) < BUSY:
         return ""
     used = "" if busy is None else f", {busy:.0%} of the CPU in use"
     return f"others were at work: load average {load:.1f} on {cores} cores before we began{used}"
