@@ -81,13 +81,13 @@ DUPLICATED = """
 
 OUT_OF_ORDER = """
     select topic, sub, id from (
-        select d.topic, d.sub, d.id, number, max(number) over (
+        select d.topic, d.sub, d.id, kind, k.key, number, max(number) over (
             partition by d.topic, d.sub, producer, case when kind = 'group' then k.key end
             order by epoch, i, number rows between unbounded preceding and 1 preceding
         ) as reached
         from delivered d left join keyed k on d.kind = 'group' and d.topic = k.topic and d.id = k.id
-    ) as lanes where number < reached"""
-"""In the order of its producer; in a group, where only the order of a key counts, of the key."""
+    ) as lanes where number < reached and (kind <> 'group' or key is not null)"""
+"""In the order of its producer; in a group only the order of a key counts, if the trail has the line that tells it."""
 
 
 def queries(dialect: Dialect) -> dict[str, str]:
