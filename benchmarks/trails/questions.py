@@ -1,51 +1,59 @@
-"""The same questions as the jobs answer them, and what can be compared with the straightforward answers."""
+"""The same questions as the jobs answer them, and what can be compared with the straightforward answers.
+
+The four questions and no more: neither version corrects clocks, or asks whether a gap or a purge accounts for a message
+that did not arrive. `everything` in contestant.py is all that a report needs.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from zkms_spark import traffic
-from zkms_spark.audit import audit
-from zkms_spark.ground import explore
+from zkms_spark import duplicates, order, traffic
+from zkms_spark.effort import plainly
+from zkms_spark.entries import entries, segments, wanted
+from zkms_spark.ledger import PAIR, balance, dropped, handed_over, stored
 from zkms_spark.schema import happened
 
 Answers = dict[str, Any]
 
 
 def answer(trail: DataFrame) -> tuple[dict[str, float], Answers]:
-    """Seconds by step, and the answers.
-
-    The survey is part of it: it says how far clocks are apart, and which lines are missing. Deadlines and owners are
-    not: they were not asked for.
-    """
-    began = time.monotonic()
-    ground = explore(trail)
-    surveyed = time.monotonic()
-    asked = dataclasses.replace(ground.known, has_due=False, has_expiry=False, has_epochs=False)
-    found = audit(ground.trail, ground.recorded, asked, ground.holes, ground.margin, ground.notes)
-    findings = found.findings.where("verdict = 'violation'").collect()
-    gone = found.absent.agg(F.coalesce(F.sum("messages"), F.lit(0)).alias("messages")).first()
-    assert gone is not None  # noqa: S101 - an aggregate has a row
-    audited = time.monotonic()
-    latencies = traffic.latency(traffic.cube(happened(ground.trail, "delivered")), ["topic", "sub", "step"]).collect()
-    ended = time.monotonic()
-    steps = {"survey": surveyed - began, "audit": audited - surveyed, "latency": ended - audited}
+    """Seconds by step, and the answers."""
+    spark = trail.sparkSession
+    moments = [time.monotonic()]
+    heard = handed_over(trail).localCheckpoint()
+    sheet = balance(stored(trail), heard, dropped(trail)).localCheckpoint()
+    moments.append(time.monotonic())
+    found = entries(trail, wanted(sheet).localCheckpoint(), None).localCheckpoint()
+    with plainly(spark, found.count()):
+        gone = segments(found).where("stored > 0 and delivered = 0 and elsewhere = 0")
+        lost = gone.agg(F.coalesce(F.sum(F.col("past") - F.col("first")), F.lit(0)).alias("messages")).first()
+        assert lost is not None  # noqa: S101 - an aggregate has a row
+        pairs = found.select("pair", *PAIR).distinct()
+        repeated = duplicates.repeats(found).join(pairs, "pair").localCheckpoint()
+        twice = repeated.collect()
+    moments.append(time.monotonic())
+    late: list[Any] = []
+    lanes = order.unruly(heard).localCheckpoint()
+    if not lanes.isEmpty():
+        late = order.steps_back(trail, lanes, spark.createDataFrame([], "pair bigint, run string, i bigint")).collect()
+    moments.append(time.monotonic())
+    latencies = traffic.latency(traffic.cube(happened(trail, "delivered")), ["topic", "sub", "step"]).collect()
+    moments.append(time.monotonic())
+    names = ("ledger", "loss and duplicates", "order", "latency")
+    steps = {name: moments[place + 1] - moments[place] for place, name in enumerate(names)}
     return steps, {
         "latency": sum(row.messages for row in latencies),
-        "lost": gone.messages,
-        "duplicated": _ids(findings, "duplicated"),
-        "out_of_order": _ids(findings, "out_of_order"),
+        "lost": lost.messages,
+        "duplicated": _ids(twice),
+        "out_of_order": _ids(late),
     }
 
 
-def _ids(findings: list[Any], violation: str) -> list[str]:
+def _ids(rows: list[Any]) -> list[str]:
     return sorted(
-        f"{row.topic} {row.sub} {row.producer}:{number}"
-        for row in findings
-        if row.violation == violation
-        for number in range(row["first"], row["last"] + 1)
+        f"{row.topic} {row.sub} {row.producer}:{number}" for row in rows for number in range(row["first"], row["past"])
     )
