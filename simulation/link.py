@@ -32,8 +32,7 @@ class SimulatedFlow(Flow):
 
     def __init__(self) -> None:
         super().__init__()
-        self._bell.close()
-        self._button.close()
+        self._asleep = False
         self.task: Task | None = None
         """Who serves the connection."""
 
@@ -47,6 +46,9 @@ class SimulatedFlow(Flow):
             self._asleep = False
             if self.task is not None:
                 here().wake(self.task)
+
+    def _looked(self) -> float:
+        return here().now if self._asleep else 0.0
 
     def closed(self, error: ZkmsError | None = None) -> None:
         """As the real one; in any order that threads could come to it."""

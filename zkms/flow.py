@@ -1,16 +1,15 @@
 """What flows over one connection: requests out, replies and events in, and the short steps they lead to.
 
-kazoo makes the connection, shows the credentials, pings and says goodbye. In between its thread waits here, and all
-that a session asks is written and read here: what many threads ask at once leaves in one piece, and what has arrived is
-taken in one piece. Steps (see `post`) run on the same thread, so that reading a queue needs no other thread and no
-locks. Nothing here ever blocks but the wait for something to do.
+kazoo makes the connection, shows the credentials, pings and says goodbye. In between its thread sleeps, and the hub's
+(hub.py) writes and reads here all that a session asks: what many threads ask at once leaves in one piece, and what has
+arrived is taken in one piece. Steps (see `post`) run there too, so that reading a queue needs no other thread and no
+locks. "The connection's thread" is whichever of the two has the flow in its hands. Nothing here ever blocks.
 
 Requests carry kazoo's own numbering, so its goodbye fits into the row: whatever is not answered to us is handed to it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import select
 import socket
@@ -26,6 +25,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import EXCEPTIONS, ConnectionDropped
 
 from zkms.errors import ConnectionLost, ZkmsError, translate
+from zkms.hub import hub
 from zkms.requests import CHILD, DELETED, NO_NODE, Request, Watch, read_event
 
 log = logging.getLogger("zkms.session")
@@ -77,14 +77,9 @@ class Flow:
         self._wakes_at = 1
         self._heard_at = 0.0
         """When something arrived last."""
-        self._asleep = False
-        self._bell, self._button = socket.socketpair()
-        self._bell.setblocking(False)
-        self._button.setblocking(False)
+        self.listed = False
         self._once: dict[str, dict[str, list[Watch]]] = {"data": {}, "children": {}}
         self._always: dict[str, Rung] = {}
-        self._poll: select.poll | None = None
-        self._socket: socket.socket | None = None
 
     def attach(self, client: KazooClient) -> None:
         """Carry this client's traffic."""
@@ -122,20 +117,18 @@ class Flow:
         self._ring()
 
     def _ring(self) -> None:
-        if self._asleep:
-            self._asleep = False
-            with contextlib.suppress(OSError):  # full: rung already; closed: nobody there to wake
-                self._button.send(b"\0")
+        hub().ring(self)
 
     def overdue(self, deadline: float) -> bool:
         """Whether nothing came for longer than `deadline` although something was asked, and nobody is busy with it."""
-        if not self._asleep:
-            return False
         try:
             first = self._unanswered[0] if self._unanswered else self._unsent[0]
         except IndexError:
             return False
-        return time.monotonic() - max(first.sent, self._heard_at) > deadline
+        return self._looked() - max(first.sent, self._heard_at) > deadline
+
+    def _looked(self) -> float:
+        return hub().looked()
 
     # -- the connection begins and ends ---------------------------------------------------------------------------
 
@@ -155,7 +148,6 @@ class Flow:
             unanswered, self._unanswered = self._unanswered, deque()
             unsent, self._unsent = self._unsent, deque()
         self._always.clear()
-        self._socket = None
         watches = [watch for kind in self._once.values() for found in kind.values() for watch in found]
         for kind in self._once.values():
             kind.clear()
@@ -173,8 +165,6 @@ class Flow:
         """Nothing flows any more, ever."""
         self.closed()
         self._steps.clear()
-        self._bell.close()
-        self._button.close()
 
     # -- the connection's thread ------------------------------------------------------------------------------------
 
@@ -187,53 +177,32 @@ class Flow:
         self._always.pop(path, None)
 
     def wait(self, connection: socket.socket, goodbye: socket.socket, timeout: float) -> list[socket.socket]:
-        """In kazoo's select(): work until it has something to do itself, and return the socket that it has to read."""
-        deadline = time.monotonic() + timeout
-        poll = self._prepare(connection, goodbye)
-        ready = self._receive(connection)  # what was read with the last word to kazoo
-        looked = False
-        while not ready:
+        """In kazoo's select(): be carried until it has something to do; return the socket that it has to read."""
+        ready = hub().carry(self, connection, goodbye, timeout)
+        if goodbye in ready:
             self._run_steps()
-            self._send(connection)
-            if self._steps or (self._unsent and not self._out):
-                continue
-            left = max(0.0, deadline - time.monotonic())
-            if not left and looked:  # never without a look: the answer to kazoo's last ping may lie there
-                return []
-            looked = True
-            self._asleep = True
-            if self._steps or (self._unsent and not self._out):
-                self._asleep = False
-                continue
-            poll.modify(connection, select.POLLIN | (select.POLLOUT if self._out else 0))
-            pending = isinstance(connection, ssl.SSLSocket) and connection.pending() > 0
-            rung = poll.poll(0 if pending else min(left, 3600.0) * 1000)
-            self._asleep = False
-            pending = pending or self._look_anyway(deadline)
-            for number, _ in rung:
-                if number == self._bell.fileno():
-                    with contextlib.suppress(BlockingIOError):
-                        self._bell.recv(4096)
-                elif number == goodbye.fileno():
-                    self._run_steps()
-                    self._send(connection, wholly=True)
-                    return [goodbye]
-                elif number == connection.fileno():
-                    pending = True
-            if pending:
-                ready = self._receive(connection, read=True)
-        return [connection]
+            self._send(connection, wholly=True)
+        return ready
 
-    def _look_anyway(self, deadline: float) -> bool:
-        """poll() hides what is too little to be woken for (see _sleep_until): but it is a sign of life."""
-        return time.monotonic() >= deadline
+    def work(self, connection: socket.socket, *, read: bool) -> bool:
+        """Receive if there is something to `read`, run steps, send; True if the next that has arrived is for kazoo."""
+        if self._receive(connection, read=read or _holds(connection)):
+            return True
+        self._run_steps()
+        self._send(connection)
+        return False
 
-    def _prepare(self, connection: socket.socket, goodbye: socket.socket) -> select.poll:
-        if self._socket is not connection or self._poll is None:
-            self._socket, self._poll = connection, select.poll()
-            for each in (connection, goodbye, self._bell):
-                self._poll.register(each, select.POLLIN)
-        return self._poll
+    def wants(self, connection: socket.socket) -> tuple[bool, bool]:
+        """Whether there is more to do at once, and whether the socket has not taken all."""
+        return bool(self._steps or (self._unsent and not self._out) or _holds(connection)), bool(self._out)
+
+    def look(self, connection: socket.socket) -> bool:
+        """Read what there is before kazoo takes silence for a broken connection.
+
+        The socket hides what is too little to be woken for (see _sleep_until), but it is a sign of life; the answer to
+        kazoo's last ping may lie there, too.
+        """
+        return self.work(connection, read=True)
 
     def _run_steps(self) -> None:
         for _ in range(len(self._steps)):  # those that they post come next time, behind what was asked
@@ -408,9 +377,8 @@ class Flow:
             grown[: self._have] = memoryview(self._in)[: self._have]
             self._in = grown
         while self._have < length:
-            pending = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
             left = max(0.0, deadline - time.monotonic())
-            if not pending and not _ready(sock, select.POLLIN, left):
+            if not _holds(sock) and not _ready(sock, select.POLLIN, left):
                 raise connection.handler.timeout_exception("socket time-out during read")
             try:
                 count = sock.recv_into(memoryview(self._in)[self._have : length])
@@ -425,6 +393,11 @@ class Flow:
         self._have -= length
         self._in[: self._have] = self._in[length : length + self._have]
         return taken
+
+
+def _holds(sock: socket.socket) -> bool:
+    """Whether TLS has read and deciphered what we have not: the socket says nothing of that."""
+    return isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
 
 
 def _ready(sock: socket.socket, event: int, timeout: float) -> bool:

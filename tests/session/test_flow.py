@@ -55,7 +55,7 @@ def test_without_looking_a_large_answer_that_comes_slowly_is_given_up(
     """Nothing else tells a slow answer from none, so the test above is one."""
     session = open_session(proxy.hosts, session_timeout=6.0)
     session.multi([Create(f"{root}/large", b"x" * LARGE)])
-    monkeypatch.setattr(Flow, "_look_anyway", lambda _flow, _deadline: False)
+    monkeypatch.setattr(Flow, "look", lambda _flow, _connection: False)
     with pytest.raises(ConnectionLost):
         read_slowly(session, proxy, f"{root}/large")
 
