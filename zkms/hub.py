@@ -109,6 +109,11 @@ class Hub:
             with contextlib.suppress(OSError):  # full: rung already
                 self._button.send(b"\0")
 
+    @property
+    def alive(self) -> bool:
+        """Whether there is a thread: it ends when there has been nothing to carry for a while."""
+        return self._thread is not None
+
     def looked(self) -> float:
         """Until when all that had arrived has been read."""
         return time.monotonic() if self._asleep else self._looked

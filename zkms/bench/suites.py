@@ -24,7 +24,7 @@ class Scale(NamedTuple):
 
 SUITES = {
     "quick": Scale(1.0, 1),
-    "targets": Scale(3.0, 3),
+    "targets": Scale(6.0, 3),
     "full": Scale(3.0, 1),
 }
 QUICK_PURGE = 5_000
@@ -72,8 +72,8 @@ class Plan:
             self._throughput("original", 20),
             self._throughput("zkms", 20, threads=THREADS),
         )
-        self._contest(self._latency("zkms", 1, 100, 5), self._latency("floor", 1, 100, 5))
-        self._contest(self._latency("zkms", 20, 100, 5), self._latency("original", 20, 10, 5))
+        self._contest(self._latency("zkms", 1, 100, 3), self._latency("floor", 1, 100, 3))
+        self._contest(self._latency("zkms", 20, 100, 3), self._latency("original", 20, 10, 3))
         self._contest(self._drain(SMALL_BACKLOG), self._drain(LARGE_BACKLOG))
         self._contest(self._cleaner(PURGE))
         self._contest(self._recursive(PURGE), rounds=1)  # takes minutes, and is the same every time
