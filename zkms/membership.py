@@ -16,6 +16,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -23,7 +24,6 @@ import msgspec
 from zkms.access import Rights, masked
 from zkms.errors import NodeMissing, Unauthorised
 from zkms.patterns import is_pattern, matches
-from zkms.requests import Watch
 from zkms.session import Session
 from zkms.tree import FULL_MARK, Patterns, Registration, Tree, decode
 
@@ -63,12 +63,18 @@ class Members(msgspec.Struct):
 
 
 class Membership:
-    """Snapshots by topic, at most `MAX_TOPICS` of them. Thread-safe."""
+    """Snapshots by topic, at most `MAX_TOPICS` of them. Thread-safe.
+
+    What they were read from is watched under one name for each topic: a list that is read again and again without a
+    change, as that of patterns is, has one watch and not one for each time, which would keep all snapshots for ever.
+    """
 
     def __init__(self, session: Session, tree: Tree) -> None:
         self._session = session
         self._tree = tree
         self._known: OrderedDict[str, Members] = OrderedDict()
+        self._reading: list[tuple[str, Members]] = []
+        """Snapshots under way: what changes meanwhile makes them old before they are known."""
         self._tickets = itertools.count(1)
         self._lock = threading.Lock()
 
@@ -95,20 +101,29 @@ class Membership:
     def refresh(self, topic: str, deadline: float | None = None) -> Members:
         """Read the topic's subscriptions now."""
         snapshot = Members(-1, ticket=next(self._tickets))
+        entry = (topic, snapshot)
+        with self._lock:
+            self._reading.append(entry)
+        try:
+            self._fill(topic, snapshot, deadline)
+            return self._keep(topic, snapshot)
+        finally:
+            with self._lock:
+                self._reading.remove(entry)
 
-        def expire() -> None:
-            snapshot.stale = True
-
-        data, stat = self._session.get(self._tree.subscribers, expire, deadline=deadline)
+    def _fill(self, topic: str, snapshot: Members, deadline: float | None) -> None:
+        data, stat = self._session.get(self._tree.subscribers, _Expiry(self, ""), deadline=deadline)
         snapshot.roll = stat.version
-        snapshot.epoch, snapshot.members = self._list(topic, expire, deadline)
+        snapshot.epoch, snapshot.members = self._list(topic, deadline)
         for pattern in patterns_in(data):
             if matches(pattern, topic):
-                epoch, members = self._list(pattern, expire, deadline)
+                epoch, members = self._list(pattern, deadline)
                 if epoch < 0:  # on the list by mistake: whoever makes its znode writes the list again
                     continue
                 snapshot.patterns += ((pattern, epoch),)
                 snapshot.members += members
+
+    def _keep(self, topic: str, snapshot: Members) -> Members:
         if snapshot.epoch < 0 and not snapshot.members:
             return snapshot
         with self._lock:
@@ -121,9 +136,20 @@ class Membership:
                 self._known.popitem(last=False)
         return snapshot
 
-    def _list(self, topic: str, expire: Watch, deadline: float | None) -> tuple[int, tuple[Member, ...]]:
+    def expire(self, topic: str) -> None:
+        """Who subscribes to a topic or pattern has changed, or the list of patterns if it is ""."""
+        with self._lock:
+            if topic and not is_pattern(topic):
+                known = [(topic, self._known[topic])] if topic in self._known else []
+            else:
+                known = list(self._known.items())
+            for each, snapshot in (*known, *self._reading):
+                if not topic or each == topic or matches(topic, each):
+                    snapshot.stale = True
+
+    def _list(self, topic: str, deadline: float | None) -> tuple[int, tuple[Member, ...]]:
         try:
-            names, stat = self._session.children(self._tree.topic(topic), expire, deadline=deadline)
+            names, stat = self._session.children(self._tree.topic(topic), _Expiry(self, topic), deadline=deadline)
         except NodeMissing:
             return -1, ()
         return stat.version, self._read(topic, names, deadline)
@@ -149,6 +175,17 @@ class Membership:
         members = (Member(n, registrations[n], n in flagged, topic) for n in wanted if n in registrations)
         rights = self._session.rights
         return tuple(members) if rights is None else tuple(_protected(members, rights))
+
+
+@dataclass(frozen=True, slots=True)
+class _Expiry:
+    """A watch; those of the same topic are one, as ZooKeeper counts them."""
+
+    membership: Membership
+    topic: str
+
+    def __call__(self) -> None:
+        self.membership.expire(self.topic)
 
 
 def _protected(members: Iterable[Member], rights: Rights) -> Iterator[Member]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 
@@ -335,3 +336,27 @@ def test_a_subscription_given_up_while_zookeeper_is_away_is_gone_when_it_is_back
     monkeypatch.setattr(bus.session, "multi", multi)
     eventually(lambda: not other.subscriptions("users"), what="the end of the registration")
     eventually(lambda: not other.queues(), what="the end of the queue")
+
+
+def test_subscribers_that_come_and_go_leave_no_watches_and_no_snapshots_behind(bus: Bus, connect: Connect) -> None:
+    """The list of patterns does not change with them: read again each time, it is watched once."""
+
+    def watches() -> int:
+        return sum(len(watches) for kind in bus.session._flow._once.values() for watches in kind.values())
+
+    def snapshots() -> int:
+        return sum(isinstance(each, Members) for each in gc.get_objects())
+
+    guest = connect()
+    sub = guest.subscribe("users")
+    bus.publish("users", 0)
+    sub.close()
+    before = watches(), snapshots()
+    for number in range(20):
+        sub = guest.subscribe("users")
+        bus.publish("users", number)
+        assert sub.get(timeout=10).data == number
+        sub.close()
+    gc.collect()
+    assert watches() <= before[0] + 1
+    assert snapshots() <= before[1] + 2
