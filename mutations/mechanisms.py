@@ -52,6 +52,13 @@ MECHANISMS = (
         "tests/bus/test_membership.py::test_a_publisher_does_not_go_back_to_an_older_view",
     ),
     Mechanism(
+        "what is read again and again is watched once",
+        "zkms/membership.py",
+        "@dataclass(frozen=True, slots=True)\nclass _Expiry:",
+        "@dataclass(frozen=True, slots=True, eq=False)\nclass _Expiry:",
+        "tests/bus/test_membership.py::test_subscribers_that_come_and_go_leave_no_watches_and_no_snapshots_behind",
+    ),
+    Mechanism(
         "one transaction for the whole fan-out",
         "zkms/session.py",
         "        self._transact(self._transaction(operations), operations, partial(_settle, future))\n",
@@ -263,5 +270,20 @@ MECHANISMS = (
         "self._store.until = max(self._store.until, sent + bound)",
         "self._store.until = sent + bound + 1e6",
         "tests/cache/test_coherence.py::test_a_node_cut_off_for_longer_than_its_session_serves_nothing_old",
+    ),
+    # -- who may do what -----------------------------------------------------------------------------------------------
+    Mechanism(
+        "an entry is for its owner alone",
+        "zkms/access.py",
+        "(*(_entry(each, bits) for each in owner), *self._cleaners)",
+        "(*(_entry(each, bits) for each in self.access.subscribers), *self._cleaners)",
+        "tests/security/test_roles.py::test_a_subscriber_reads_and_removes_only_its_own",
+    ),
+    Mechanism(
+        "only subscribers are sent something",
+        "zkms/access.py",
+        "return bool(owner) and set(owner) <= set(self.access.subscribers)",
+        "return bool(owner)",
+        "tests/security/test_access.py::test_a_registration_of_somebody_who_is_no_subscriber_gets_nothing",
     ),
 )
