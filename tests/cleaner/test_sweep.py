@@ -189,6 +189,7 @@ def test_a_queue_that_was_written_between_finding_and_condemning_stays(
     monkeypatch.setattr(cleaner, "find", then_it_is_written)
     assert cleaner.sweep(lead).removed == []
     assert entries(observer, queue) == 3
+    assert decode(observer.session.get(queue)[0], QueueState) == QueueState("ghost")  # not condemned either
 
 
 def test_one_that_came_back_does_not_save_the_others(
