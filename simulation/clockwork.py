@@ -59,7 +59,9 @@ class Process:
         self.world.ready += held
 
     def kill(self) -> None:
-        """As SIGKILL does: nothing of it runs ever again."""
+        """As SIGKILL does: nothing of it runs ever again; nor does anything more happen to one that is dead."""
+        if not self.alive:
+            return
         self.alive = False
         self.held.clear()
         for call in self.ended:
