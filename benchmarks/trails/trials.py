@@ -25,10 +25,6 @@ MEMORY_MB = 4096
 """For each contestant, all its processes together."""
 
 
-KNOWN_BY_ACK = 1e-4
-"""Of the messages that did not arrive, as far as their deliveries tell."""
-
-
 class ContestantFailed(ZkmsError):
     """A contestant ended without a result; the message has its last words."""
 
@@ -85,12 +81,10 @@ def speed(events: int, folder: Path, say: Say) -> results.Speed:
 def agree(outcomes: list[Outcome]) -> bool:
     """Whether all counted and found the same.
 
-    What comes a second time is out of order besides for the straightforward version, and for the jobs is not. Of a
-    message whose delivery is among the lines that a trail has lost, the jobs believe its ack, if that is there.
+    What comes a second time is out of order besides for the straightforward version, and for the jobs is not.
     """
     first, *others = [outcome.answers for outcome in outcomes]
-    same = all(first[name] == other[name] for other in others for name in ("latency", "duplicated"))
-    same = same and all(abs(first["lost"] - other["lost"]) <= first["lost"] * KNOWN_BY_ACK for other in others)
+    same = all(first[name] == other[name] for other in others for name in ("latency", "lost", "duplicated"))
     twice = set(first["duplicated"])
     orders = [set(answers["out_of_order"]) - twice for answers in (first, *others)]
     return same and all(order == orders[0] for order in orders)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import SparkSession
 
 FEW = 1_000_000
 """Rows: up to here Spark is quicker without compiling anything for them."""
@@ -31,8 +30,3 @@ def plainly(spark: SparkSession, rows: int) -> Iterator[None]:
     finally:
         for key, value in before.items():
             spark.conf.set(key, value)
-
-
-def handy(frame: DataFrame) -> DataFrame:
-    """The same rows, sent along to whoever joins with them if they are few; `frame` is a checkpoint."""
-    return F.broadcast(frame) if frame.count() <= FEW else frame

@@ -5,11 +5,13 @@ Only here are ranges taken apart, and only those of blocks that do not balance.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from zkms_spark.ledger import BLOCK_BITS, PAIR, block_of
-from zkms_spark.numbers import first_number, name_key, pieces
+from zkms_spark.numbers import by_range, name_key
 from zkms_spark.schema import happened
 
 STORED, DELIVERED, ELSEWHERE = "stored", "delivered", "elsewhere"
@@ -19,7 +21,7 @@ BLOCK = 1024
 """Numbers that are joined together."""
 _CARRIED = ("t", "i", "epoch", "zxid")
 _RANGE = ("seq", "n", "places")
-_OTHERS = ("redelivered", "acked", "nacked", "expired", "dead")
+ACCOUNTS = ("redelivered", "acked", "nacked", "expired", "dead")
 
 
 def wanted(sheet: DataFrame) -> DataFrame:
@@ -35,10 +37,13 @@ def wanted(sheet: DataFrame) -> DataFrame:
     )
 
 
-def entries(trail: DataFrame, wanted: DataFrame, queues: DataFrame | None) -> DataFrame:
+def entries(
+    trail: DataFrame, wanted: DataFrame, queues: DataFrame | None, accounts: Sequence[str] = ACCOUNTS
+) -> DataFrame:
     """pair, its names, side, first, past and where it comes from, for the blocks in `wanted`.
 
-    `queues` are the pairs with their names, if there are expiries that do not name their subscription.
+    `queues` are the pairs with their names, if there are expiries that do not name their subscription. `accounts` are
+    the events that stand `elsewhere`.
     """
     chosen = F.broadcast(wanted)
     into = (
@@ -47,7 +52,7 @@ def entries(trail: DataFrame, wanted: DataFrame, queues: DataFrame | None) -> Da
         .withColumn("sub", F.explode("subs"))
         .withColumn("side", F.lit(STORED))
     )
-    out = happened(trail, "delivered", *_OTHERS).where("seq is not null and sub is not null")
+    out = happened(trail, "delivered", *accounts).where("seq is not null and sub is not null")
     side = F.when(F.col("event") == "delivered", DELIVERED).otherwise(ELSEWHERE)
     rows = [
         each.select(name_key(*PAIR).alias("pair"), *PAIR, "side", name_key("run").alias("run_key"), *_CARRIED, *_RANGE)
@@ -57,9 +62,10 @@ def entries(trail: DataFrame, wanted: DataFrame, queues: DataFrame | None) -> Da
     if queues is not None:
         found = found.unionByName(_for_everybody(trail, queues, found.columns))
     return (
-        found.withColumn("block", block_of(first_number()))
+        by_range(found)
+        .withColumn("block", block_of(F.col("first")))
         .join(chosen, ["pair", "block"], "left_semi")
-        .select("pair", *PAIR, "side", "run_key", *_CARRIED, F.inline(pieces()))
+        .select("pair", *PAIR, "side", "run_key", *_CARRIED, "first", "past")
     )
 
 

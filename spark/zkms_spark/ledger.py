@@ -14,7 +14,7 @@ import operator
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from zkms_spark.numbers import end_number, first_number, name_key, range_print
+from zkms_spark.numbers import by_range, name_key, print_of
 from zkms_spark.schema import happened
 
 PAIR = ("producer", "topic", "sub", "priority")
@@ -36,18 +36,11 @@ def block_of(number: Column) -> Column:
 def stored(trail: DataFrame) -> DataFrame:
     """pair, block -> stored, stored_print, stored_reach, last_zxid, queue: what was put into the queues."""
     by_list = (
-        happened(trail, "published", "due")
-        .where(F.size("subs") > 0)
-        .select(
-            *("producer", "topic", "subs", "priority", "n", "zxid"),
-            block_of(first_number()).alias("block"),
-            end_number().alias("past"),
-            range_print().alias("print"),
-        )
-        .groupBy("producer", "topic", "subs", "priority", "block")
+        by_range(happened(trail, "published", "due").where(F.size("subs") > 0))
+        .groupBy("producer", "topic", "subs", "priority", block_of(F.col("first")).alias("block"))
         .agg(
-            F.sum("n").alias("n"),
-            F.sum("print").alias("print"),
+            _messages().alias("n"),
+            _print().alias("print"),
             F.max("zxid").alias("zxid"),
             F.max("past").alias("past"),
         )
@@ -74,30 +67,27 @@ def handed_over(trail: DataFrame) -> DataFrame:
     `last_*` are the deliveries of the smallest and of the greatest number. Numbers stand for names, and no structs are
     kept, as both would have every group sorted instead of hashed.
     """
-    in_order = Window.partitionBy("lane").orderBy("epoch", "i")
+    in_order = Window.partitionBy("lane").orderBy("epoch", "i", "first")
     ends = {
         f"{which}_{what}": by(what, "first")
         for which, by in (("first", F.min_by), ("last", F.max_by))
         for what in ("i", "t")
     }
     return (
-        happened(trail, "delivered")
+        by_range(happened(trail, "delivered"))
         .select(
             name_key(*LANE).alias("lane"),
             name_key(*PAIR).alias("pair"),
             name_key("run").alias("run_key"),
             F.coalesce("epoch", F.lit(0)).alias("epoch"),
-            *("i", "t", "partition", "n"),
+            *("i", "t", "partition", "first", "past"),
             F.array_position(F.array(*map(F.lit, KINDS)), F.col("kind")).cast("int").alias("kind"),
-            first_number().alias("first"),
-            end_number().alias("past"),
-            range_print().alias("print"),
         )
         .withColumn("before", F.lag("past").over(in_order))
         .groupBy("lane", "pair", "run_key", block_of(F.col("first")).alias("block"))
         .agg(
-            F.sum("n").alias("delivered"),
-            F.sum("print").alias("delivered_print"),
+            _messages().alias("delivered"),
+            _print().alias("delivered_print"),
             F.count_if(F.col("first") < F.col("before")).alias("steps_back"),
             F.max("past").alias("delivered_reach"),
             F.max("partition").alias("partition"),
@@ -112,16 +102,9 @@ def handed_over(trail: DataFrame) -> DataFrame:
 def dropped(trail: DataFrame) -> DataFrame:
     """pair, block -> dropped, dropped_print: what expired, by the lines that say for which subscription."""
     return (
-        happened(trail, "expired")
-        .where("sub is not null and seq is not null")
-        .select(
-            name_key(*PAIR).alias("pair"),
-            block_of(first_number()).alias("block"),
-            "n",
-            range_print().alias("print"),
-        )
-        .groupBy("pair", "block")
-        .agg(F.sum("n").alias("dropped"), F.sum("print").alias("dropped_print"))
+        by_range(happened(trail, "expired").where("sub is not null and seq is not null"))
+        .groupBy(name_key(*PAIR).alias("pair"), block_of(F.col("first")).alias("block"))
+        .agg(_messages().alias("dropped"), _print().alias("dropped_print"))
     )
 
 
@@ -152,6 +135,14 @@ def _differ(*others: str) -> Column:
         return _known(f"stored{suffix}"), functools.reduce(operator.add, (_known(f"{o}{suffix}") for o in others))
 
     return functools.reduce(operator.or_, (ours != theirs for ours, theirs in (sums(""), sums("_print"))))
+
+
+def _messages() -> Column:
+    return F.sum(F.col("past") - F.col("first"))
+
+
+def _print() -> Column:
+    return F.sum(print_of(F.col("first"), F.col("past")))
 
 
 def _known(column: str) -> Column:

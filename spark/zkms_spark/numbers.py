@@ -7,7 +7,7 @@ of a ledger are compared without listing, sorting or joining a single message.
 
 from __future__ import annotations
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 _KEPT_BITS = 44
@@ -24,15 +24,15 @@ def print_of(first: Column, end: Column) -> Column:
     return _hash(end) - _hash(first)
 
 
-def range_print() -> Column:
-    """The fingerprint of a row's messages: its range, or the places in it."""
-    whole = print_of(F.col("seq"), F.col("seq") + F.col("n"))
-    listed = F.aggregate(
-        "places",
-        F.lit(0).cast("bigint"),
-        lambda total, place: total + print_of(F.col("seq") + place, F.col("seq") + place + 1),
-    )
-    return F.when(F.col("places").isNull(), whole).otherwise(listed)
+def by_range(rows: DataFrame) -> DataFrame:
+    """The rows with the `first` and `past` of their messages; a row with places becomes one for each of them.
+
+    Nothing here is a function of arrays that takes a function: Spark does not compile those, nor what is around them.
+    """
+    place = F.col("place")
+    spread = rows.withColumn("place", F.explode_outer("places"))
+    first, past = F.coalesce(place, F.lit(0)), F.coalesce(place + 1, F.col("n"))
+    return spread.withColumns({"first": F.col("seq") + first, "past": F.col("seq") + past})
 
 
 def first_number() -> Column:

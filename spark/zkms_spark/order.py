@@ -8,9 +8,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from zkms_spark.effort import handy
 from zkms_spark.ledger import LANE, PAIR
-from zkms_spark.numbers import end_number, first_number, name_key, pieces
+from zkms_spark.numbers import by_range, end_number, first_number, name_key
 from zkms_spark.partitions import keyed_messages
 from zkms_spark.schema import happened
 
@@ -31,10 +30,10 @@ def steps_back(trail: DataFrame, lanes: DataFrame, repeats: DataFrame) -> DataFr
     `lanes` are those to look into. A repeat is a duplicate, and not out of order besides.
     """
     deliveries = (
-        happened(trail, "delivered")
+        by_range(happened(trail, "delivered"))
         .withColumn("lane", name_key(*LANE))
         .join(F.broadcast(lanes.select("lane")), "lane", "left_semi")
-        .select("lane", name_key(*PAIR).alias("pair"), *PAIR, *_CARRIED, F.inline(pieces()))
+        .select("lane", name_key(*PAIR).alias("pair"), *PAIR, *_CARRIED, "first", "past")
         .localCheckpoint()
     )
     found = _per_producer(deliveries).unionByName(_per_key(trail, deliveries)).localCheckpoint()
@@ -65,26 +64,17 @@ def _per_producer(deliveries: DataFrame) -> DataFrame:
 
 
 def _per_key(trail: DataFrame, deliveries: DataFrame) -> DataFrame:
-    """Message by message, as keys stand with the publish; names are looked up again for those that are late."""
+    """Message by message, as keys stand with the publish."""
     grouped = deliveries.where("kind = 'group'")
     maker = name_key("producer", "topic").alias("maker")
-    messages = grouped.select(
-        *("lane", "epoch", "i"), maker, F.explode(F.sequence("first", F.col("past") - 1)).alias("number")
-    )
+    messages = grouped.select("*", maker, F.explode(F.sequence("first", F.col("past") - 1)).alias("number"))
     keys = keyed_messages(trail, grouped).select(maker, "number", "key")
     same_key = Window.partitionBy("lane", "key").orderBy("epoch", "i", "number")
     reached = F.max("number").over(same_key.rowsBetween(Window.unboundedPreceding, -1))
-    late = (
+    return (
         messages.join(keys, ["maker", "number"])
         .withColumn("younger", reached)
         .where("number < younger")
-        .select("lane", "epoch", "i", "number", "younger")
-        .localCheckpoint()
-    )
-    return (
-        grouped.withColumnRenamed("epoch", "of")
-        .join(handy(late), ["lane", "i"])
-        .where("of <=> epoch and number >= first and number < past")
         .withColumns({"first": F.col("number"), "past": F.col("number") + 1})
         .select(*deliveries.columns, "younger")
     )

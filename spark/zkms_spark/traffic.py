@@ -25,7 +25,7 @@ def cube(trail: DataFrame, step: float = MINUTE) -> DataFrame:
 
     `copies` is what a publish was stored as: its messages times its subscriptions.
     """
-    latency = F.when(F.col("event") == "delivered", F.greatest(F.col("t") - F.col("at"), F.lit(SHORTEST)))
+    latency = F.when(F.col("event") == "delivered", _latency())
     return (
         happened(trail, *COUNTED)
         .withColumn("latency", latency)
@@ -36,7 +36,7 @@ def cube(trail: DataFrame, step: float = MINUTE) -> DataFrame:
             "node",
             "kind",
             step_of("t", step).alias("step"),
-            F.floor(F.log("latency") / WIDTH).cast("int").alias("bucket"),
+            _bucket().alias("bucket"),
         )
         .agg(
             F.sum("n").alias("messages"),
@@ -48,6 +48,24 @@ def cube(trail: DataFrame, step: float = MINUTE) -> DataFrame:
     )
 
 
+def delays(trail: DataFrame, step: float = MINUTE) -> DataFrame:
+    """topic, sub, step, bucket -> messages, slowest: as much of the cube as the latency of subscriptions takes."""
+    return (
+        happened(trail, "delivered")
+        .withColumn("latency", _latency())
+        .groupBy("topic", "sub", step_of("t", step).alias("step"), _bucket().alias("bucket"))
+        .agg(F.sum("n").alias("messages"), F.max("latency").alias("slowest"))
+    )
+
+
+def _latency() -> Column:
+    return F.greatest(F.col("t") - F.col("at"), F.lit(SHORTEST))
+
+
+def _bucket() -> Column:
+    return F.floor(F.log("latency") / WIDTH).cast("int")
+
+
 def step_of(column: str, step: float) -> Column:
     """The step of time that a moment falls into, by its beginning."""
     return F.floor(F.col(column) / step).cast("double") * step
@@ -55,7 +73,9 @@ def step_of(column: str, step: float) -> Column:
 
 def latency(cube: DataFrame, by: Sequence[str], quantiles: Sequence[float] = (0.5, 0.9, 0.99)) -> DataFrame:
     """`by` -> messages, p50, p90, p99 and the slowest, in seconds."""
-    buckets = cube.where("bucket is not null").groupBy(*by, "bucket").agg(
+    # Brought together once: what follows is grouped by the same columns, or by more.
+    together = cube.where("bucket is not null").repartition(*by)
+    buckets = together.groupBy(*by, "bucket").agg(
         F.sum("messages").alias("messages"), F.max("slowest").alias("slowest")
     )  # fmt: skip
     group = Window.partitionBy(*by)
