@@ -133,8 +133,6 @@ class Lane:
         self.out = 0
         """Messages given out and not done with."""
         self.handled = 0
-        self.inherited: Callable[[], int] = lambda: 0
-        """Entries below this number were there when we took over: they may have been given out before."""
         self.leaving = False
         """Whether it is to be given back as soon as nothing is in hand."""
         self.crowded = False
@@ -255,7 +253,8 @@ class Lane:
             return
         if items is not None:
             self._stack.append((entry, items))
-            again = entry.frame.again or (self.hold.epoch > 1 and entry.sequence < self.inherited())
+            again = entry.frame.again or self.hold.handed.before(entry.priority, entry.sequence)
+            self.hold.handed.reach(entry.priority, entry.sequence)
             places = ((1 << entry.count) - 1) & ~entry.done
             self._note.ranged("redelivered" if again else "delivered", self, entry, places, None)
 

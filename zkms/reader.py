@@ -65,8 +65,8 @@ class Reader:
         self._worn = worn
         self._created = 0
         """How many entries we know to have been created, ever."""
-        self.inherited = 0
-        """Entries that were there before we began to read."""
+        self.inherited: int | None = None
+        """Entries that were put there before we began to read; None before the first listing."""
         self._fresh = fresh
         """Whether nobody has read the queue before us, so that nothing of it can be missing."""
         self._made = 0
