@@ -245,6 +245,7 @@ class Consumer:
             worn=lambda: log.error(
                 "the numbers of %s come to their end: let it be empty once, and subscribe anew", queue
             ),
+            listed=hold.forget,
             fresh=False,
         )
         if not hold.handed.known:

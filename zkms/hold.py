@@ -14,7 +14,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
@@ -149,6 +149,10 @@ class Hold:
         self._version = claimed.version
         self._tell_lost = lost
         self._dirty: dict[int, tuple[Progress, list[Future[None]]]] = {}
+        self._gone: set[int] = set()
+        """Entries that the ledger may know of, and that others have removed."""
+        self._stale = False
+        """Whether the ledger has to be written for that reason alone."""
         self._commit: _Commit | None = None
         self._seized = False
         self._idle = threading.Condition()
@@ -175,10 +179,22 @@ class Hold:
         commit = self._commit
         return len(self._dirty) + (len(commit.entries) if commit is not None else 0)
 
+    def forget(self, there: Container[int]) -> None:
+        """Of the entries that the ledger knows of, only these are still there: drop the others from it."""
+        with self._idle:
+            gone = {sequence for sequence in self.parts if sequence not in there and sequence not in self._dirty}
+            if not gone:
+                return
+            self._gone |= gone
+            self._stale = True
+            self.parts = {sequence: part for sequence, part in self.parts.items() if sequence not in gone}
+        self.flush()
+
     def flush(self) -> None:
         """Send what waits, unless a commit is under way, whose end will."""
         with self._idle:
-            if self._commit is not None or self._seized or not self._dirty or self.lost is not None:
+            waits = self._dirty or self._stale
+            if self._commit is not None or self._seized or not waits or self.lost is not None:
                 return
             if self._session.state is not State.CONNECTED:
                 return
@@ -189,6 +205,7 @@ class Hold:
         entries: list[tuple[Progress, list[Future[None]]]] = []
         operations: list[Operation] = []
         parts = dict(self.parts)
+        self._stale = False
         size = 0
         while self._dirty and len(operations) < BATCH and size < BATCH_BYTES:
             sequence = next(iter(self._dirty))
@@ -199,6 +216,7 @@ class Hold:
                 added.append(Delete(entry.path))
             else:
                 parts[sequence] = part
+                self._gone.discard(sequence)
             operations += added
             size += transaction_size(added, self._session.overhead)
             entries.append((entry, futures))
@@ -327,7 +345,7 @@ class Hold:
         for entry, _ in commit.entries:
             entry.committed(zxid)
         with self._idle:
-            self.parts = dict(commit.ledger.parts)
+            self.parts = {number: part for number, part in commit.ledger.parts.items() if number not in self._gone}
             self._version = commit.version + 1
             self._commit = None
             self._idle.notify_all()
