@@ -168,7 +168,7 @@ MECHANISMS = (
         "a takeover is a write",
         "zkms/hold.py",
         "            written = session.multi([SetData(path, encode(mine), stat.version)], deadline=deadline)\n",
-        "            return Claim(mine, stat.version, clean, stat.mzxid)\n",
+        "            return Claim(mine, stat.version, not former, stat.mzxid)\n",
         "tests/guarantees/test_mechanisms.py::test_a_reader_that_was_replaced_cannot_ack",
     ),
     Mechanism(

@@ -16,7 +16,7 @@ import msgspec
 
 import zkms
 from simulation.ensemble import Edit, Ensemble
-from zkms.operations import Check, Create, Operation, SetData
+from zkms.operations import Check, Create, Delete, Operation, SetData
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,27 @@ def _unannounced(_ensemble: Ensemble, operations: Sequence[Operation], _session:
     return [each for each in operations if not (flagged and each in _entries(operations))]
 
 
+def _dropped_silently(_ensemble: Ensemble, operations: Sequence[Operation], _session: int) -> list[Operation]:
+    """Where entries are removed to make room, no gap is left in their queue."""
+    dropped = any(isinstance(each, Delete) and "/messages/" in each.path for each in operations)
+    return [each for each in operations if not (dropped and each in _entries(operations))]
+
+
+def _unburied(_ensemble: Ensemble, operations: Sequence[Operation], _session: int) -> list[Operation]:
+    """What is to be a dead letter is done with, and no letter is made."""
+    return [each for each in operations if not (isinstance(each, Create) and each.sequence and "/dead/" in each.path)]
+
+
+def _copied(_ensemble: Ensemble, operations: Sequence[Operation], _session: int) -> list[Operation]:
+    """A dead letter that is requeued stays where it is."""
+    return [each for each in operations if not (_entries(operations) and "/dead/" in each.path)]
+
+
+def _registered(_ensemble: Ensemble, operations: Sequence[Operation], _session: int) -> list[Operation]:
+    """What is given up stays registered, so that publishers write to it."""
+    return [each for each in operations if not (isinstance(each, Delete) and "/subscribers/" in each.path)]
+
+
 # -- in the code -------------------------------------------------------------------------------------------------------
 
 
@@ -106,6 +127,11 @@ def _backwards(recover: Callable[[Any], None]) -> Callable[[Any], None]:
         recover(publisher)
 
     return wrong
+
+
+def _at_once(wait: Callable[..., None]) -> Callable[..., None]:
+    """A message that waits for another attempt, and is due already."""
+    return lambda lane, scope, message, _due: wait(lane, scope, message, 0.0)
 
 
 def _refused_late(ship: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -191,6 +217,16 @@ MECHANISMS = {
             "a value that was invalidated while it was loaded is not kept",
             patch=_attribute("zkms.cache.tickets.Tickets", "valid", lambda *_args: True),
         ),
+        Mechanism("burial", "letters", "what failed too often is done with and a letter in one transaction", _unburied),
+        Mechanism("requeue", "letters", "a letter goes back and is gone in one transaction", _copied),
+        Mechanism(
+            "backoff",
+            "letters",
+            "what failed is not given out again before its time",
+            patch=_changed("zkms.lane.Lane", "_wait", _at_once),
+        ),
+        Mechanism("oldest", "dropping", "where the oldest were dropped, there is a gap behind them", _dropped_silently),
+        Mechanism("giving-up", "dropping", "what is given up is not registered any more", _registered),
     )
 }
 

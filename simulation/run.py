@@ -16,14 +16,16 @@ from simulation.mechanisms import without
 from simulation.workloads.base import Workload
 from simulation.workloads.coherent import Coherent
 from simulation.workloads.delayed import Delayed
+from simulation.workloads.dropping import Dropping
 from simulation.workloads.durable import Durable
 from simulation.workloads.group import Group
+from simulation.workloads.letters import Letters
 from simulation.workloads.limits import Limits
 from simulation.workloads.live import Live
 from simulation.workloads.transactional import Transactional
 
 WORKLOADS: dict[str, type[Workload]] = {
-    each.name: each for each in (Live, Durable, Group, Limits, Transactional, Delayed, Coherent)
+    each.name: each for each in (Live, Durable, Group, Limits, Transactional, Delayed, Coherent, Letters, Dropping)
 }
 TROUBLE = 14.0
 """Seconds of the simulated time in which faults strike."""

@@ -34,6 +34,7 @@ from zkms.errors import (
     TransactionFailed,
     ZkmsError,
 )
+from zkms.handed import first_after
 from zkms.held import RETURNED, Held
 from zkms.hold import Claim, Hold
 from zkms.inbox import Fetched, Gap, Inbox
@@ -244,9 +245,11 @@ class Consumer:
             worn=lambda: log.error(
                 "the numbers of %s come to their end: let it be empty once, and subscribe anew", queue
             ),
+            listed=hold.forget,
             fresh=False,
         )
-        lane.inherited = lambda: reader.inherited
+        if not hold.handed.known:
+            hold.handed.doubtful = self._doubtful(queue, claimed, reader)
         if self._bus.trail is not None:
             self._bus.trail.note(
                 "subscribed",
@@ -261,6 +264,13 @@ class Consumer:
             self._lanes[number], self._readers[number] = lane, reader
         self._bus.session.post(reader.start)
         log.info("%s reads partition %d of %s (epoch %d)", self._bus.client_id, number, self.id, hold.epoch)
+
+    def _doubtful(self, queue: str, claimed: Claim, reader: Reader) -> Callable[[], int | None]:
+        """Up to which entry the former owner, which has left no word, may have come."""
+        if not claimed.ended:
+            return lambda: reader.inherited
+        first = first_after(self._bus.session, queue, claimed.ended)
+        return lambda: first
 
     def _vanish(self, number: int) -> None:
         """On the connection's thread: the lane's queue is not there."""

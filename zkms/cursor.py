@@ -32,6 +32,7 @@ from zkms.errors import (
     Unauthorised,
     ZkmsError,
 )
+from zkms.handed import first_after
 from zkms.held import mask_of
 from zkms.hold import Claim, Hold
 from zkms.lane import Lane
@@ -193,9 +194,13 @@ class Cursor:
         path, claimed = self._seat.claimed
         self._rota, self._generation = rota, self._session.generation
         self._hold = Hold(self._session, path, claimed, lambda reason: log.warning("%s: %s", path, reason))
+        if not self._hold.handed.known:
+            ended = claimed.ended
+            first = first_after(self._session, self._queue, ended) if ended else self._look().created
+            self._hold.handed.doubtful = lambda: first
         if self._bus.trail is not None:
             place = self._bus.tree, self.topic, self.name
-            self._passage = Passage(self._bus.trail, self._session, *place, self._hold.since)
+            self._passage = Passage(self._bus.trail, self._session, *place, self._hold)
             self._passage.began(claimed.zxid)
         self._session.listen(self._changed)
 
@@ -362,7 +367,7 @@ class Cursor:
             self._clear_flag()
 
     def _look_at(self, hold: Hold, place: Place, entries: Sequence[Entry]) -> dict[int, Tell]:
-        """How to tell the trail what is done with; nothing if nobody leaves one."""
+        """Tell the trail what is handed over; how to tell it that this is acked. Nothing if nobody leaves one."""
         if self._passage is None:
             return {}
         pieces = []

@@ -81,7 +81,7 @@ class Held:
         self.touched: dict[int, float] = {}
         """Until when messages have time to run, where that was prolonged."""
         self.reserved = 0
-        """Messages below this were noted as given out, in the ledger, before they were."""
+        """A bit for each message that was noted as given out, in the ledger, before it was."""
         expires = frame.extras is not None and any(extra is not None and extra.expires for extra in frame.extras)
         self.plain = part is None and not expires
         """Whether nothing has to be looked at before a message is given out."""
@@ -188,7 +188,7 @@ class Held:
 
     def is_ahead(self, index: int) -> bool:
         """Whether a message was reserved by us, ahead of its turn, and not given out yet."""
-        return index < self.reserved and index not in self.given
+        return bool(self.reserved >> index & 1) and index not in self.given
 
     def is_out(self, message: Message) -> bool:
         """Whether a message is in somebody's hands."""

@@ -14,7 +14,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
@@ -31,6 +31,7 @@ from zkms.errors import (
     TransactionFailed,
     ZkmsError,
 )
+from zkms.handed import Handed
 from zkms.operations import MAX_TRANSACTION, Create, Delete, Operation, SetData, transaction_size
 from zkms.purge import delete_children
 from zkms.session import Session, State, failed_with
@@ -71,6 +72,10 @@ class Claim(NamedTuple):
     version: int
     clean: bool
     zxid: int
+    former: str = ""
+    """Who had not given it back."""
+    ended: int = 0
+    """The transaction after which that one cannot have read anything; 0 if nobody has looked."""
 
 
 def claim(session: Session, path: str, me: str, may_take: Callable[[str], bool], deadline: float) -> Claim | str:
@@ -78,7 +83,7 @@ def claim(session: Session, path: str, me: str, may_take: Callable[[str], bool],
 
     From then on nothing that the former owner sends is carried out.
     """
-    token, clean = secrets.token_hex(4), True
+    token, former = secrets.token_hex(4), ""
     while True:
         data, stat = session.get(path, deadline=deadline)
         try:
@@ -86,11 +91,11 @@ def claim(session: Session, path: str, me: str, may_take: Callable[[str], bool],
         except msgspec.MsgspecError as error:
             raise StoreError(f"overwritten by another program: {error}", path=path) from error
         if found.claim == token:
-            return Claim(found, stat.version, clean, stat.mzxid)  # an attempt whose answer was lost
+            return Claim(found, stat.version, not former, stat.mzxid, former)  # an attempt whose answer was lost
         if found.owner and not may_take(found.owner):
             return found.owner
-        clean = not found.owner
-        mine = Ledger(me, token, found.epoch + 1, found.parts)
+        former = found.owner
+        mine = Ledger(me, token, found.epoch + 1, found.parts, found.handed, found.doubtful)
         try:
             written = session.multi([SetData(path, encode(mine), stat.version)], deadline=deadline)
         except TransactionFailed as error:
@@ -102,7 +107,7 @@ def claim(session: Session, path: str, me: str, may_take: Callable[[str], bool],
             if time.monotonic() >= deadline:
                 raise
         else:
-            return Claim(mine, stat.version + 1, clean, written[0].mzxid)
+            return Claim(mine, stat.version + 1, not former, written[0].mzxid, former)
 
 
 class Unsure(Closed):
@@ -133,16 +138,21 @@ class Hold:
         anew, and its epochs with it."""
         self.parts: dict[int, Part] = dict(claimed.ledger.parts)
         """What was done with of each entry when we took the lane over, and what we have committed since."""
+        self.handed = Handed(claimed.ledger, clean=claimed.clean)
         self.lost: str | None = None
         """Why it is not ours any more."""
         self.refused = False
         """Whether that is because ZooKeeper refuses what we write: who claims the lane again meets the same."""
         self.path = path
         self._session = session
-        self._ledger = claimed.ledger
+        self._ledger = msgspec.structs.replace(claimed.ledger, handed=None, doubtful=0)  # of no use in every commit
         self._version = claimed.version
         self._tell_lost = lost
         self._dirty: dict[int, tuple[Progress, list[Future[None]]]] = {}
+        self._gone: set[int] = set()
+        """Entries that the ledger may know of, and that others have removed."""
+        self._stale = False
+        """Whether the ledger has to be written for that reason alone."""
         self._commit: _Commit | None = None
         self._seized = False
         self._idle = threading.Condition()
@@ -169,10 +179,22 @@ class Hold:
         commit = self._commit
         return len(self._dirty) + (len(commit.entries) if commit is not None else 0)
 
+    def forget(self, there: Container[int]) -> None:
+        """Of the entries that the ledger knows of, only these are still there: drop the others from it."""
+        with self._idle:
+            gone = {sequence for sequence in self.parts if sequence not in there and sequence not in self._dirty}
+            if not gone:
+                return
+            self._gone |= gone
+            self._stale = True
+            self.parts = {sequence: part for sequence, part in self.parts.items() if sequence not in gone}
+        self.flush()
+
     def flush(self) -> None:
         """Send what waits, unless a commit is under way, whose end will."""
         with self._idle:
-            if self._commit is not None or self._seized or not self._dirty or self.lost is not None:
+            waits = self._dirty or self._stale
+            if self._commit is not None or self._seized or not waits or self.lost is not None:
                 return
             if self._session.state is not State.CONNECTED:
                 return
@@ -183,6 +205,7 @@ class Hold:
         entries: list[tuple[Progress, list[Future[None]]]] = []
         operations: list[Operation] = []
         parts = dict(self.parts)
+        self._stale = False
         size = 0
         while self._dirty and len(operations) < BATCH and size < BATCH_BYTES:
             sequence = next(iter(self._dirty))
@@ -193,6 +216,7 @@ class Hold:
                 added.append(Delete(entry.path))
             else:
                 parts[sequence] = part
+                self._gone.discard(sequence)
             operations += added
             size += transaction_size(added, self._session.overhead)
             entries.append((entry, futures))
@@ -321,7 +345,7 @@ class Hold:
         for entry, _ in commit.entries:
             entry.committed(zxid)
         with self._idle:
-            self.parts = dict(commit.ledger.parts)
+            self.parts = {number: part for number, part in commit.ledger.parts.items() if number not in self._gone}
             self._version = commit.version + 1
             self._commit = None
             self._idle.notify_all()
@@ -386,7 +410,7 @@ class Hold:
             if self._commit is not None:
                 return False
             self.lost = GIVEN_BACK
-        free = Ledger("", "", self.epoch, self.parts)
+        free = self.handed.noted(Ledger("", "", self.epoch, self.parts))
         try:
             self._session.multi([SetData(self.path, encode(free), self._version)])
         except TransactionFailed as error:

@@ -133,8 +133,6 @@ class Lane:
         self.out = 0
         """Messages given out and not done with."""
         self.handled = 0
-        self.inherited: Callable[[], int] = lambda: 0
-        """Entries below this number were there when we took over: they may have been given out before."""
         self.leaving = False
         """Whether it is to be given back as soon as nothing is in hand."""
         self.crowded = False
@@ -255,7 +253,8 @@ class Lane:
             return
         if items is not None:
             self._stack.append((entry, items))
-            again = entry.frame.again or (self.hold.epoch > 1 and entry.sequence < self.inherited())
+            again = entry.frame.again or self.hold.handed.before(entry.priority, entry.sequence)
+            self.hold.handed.reach(entry.priority, entry.sequence)
             places = ((1 << entry.count) - 1) & ~entry.done
             self._note.ranged("redelivered" if again else "delivered", self, entry, places, None)
 
@@ -293,6 +292,7 @@ class Lane:
         tried = entry.tries.get(index)
         most = self._policy.max_attempts
         if tried is not None and most is not None and tried.attempts >= most and not entry.is_ahead(index):
+            entry.given[index] = tried.attempts
             self._dispose(entry, index, message, _out_of_attempts(tried.attempts), tried.error or "its readers died")
             return False
         scope = self._scope(message)
@@ -409,12 +409,12 @@ class Lane:
             return None
         self._careful -= 1
         entry, index = message.entry, message.index
-        if index < entry.reserved and entry.given.get(index, 1) == 1:
+        if entry.reserved >> index & 1 and entry.given.get(index, 1) == 1:
             return None
         tried = entry.tries.get(index)
         if tried is not None:
             entry.tries[index] = Try(entry.given[index], error=tried.error)
-            entry.reserved = max(entry.reserved, index + 1)
+            entry.reserved |= 1 << index
         else:
             last = min(index + AHEAD, entry.count)
             for each in range(index, last):
@@ -422,7 +422,7 @@ class Lane:
                     last = each
                     break
                 entry.tries[each] = Try(1)
-            entry.reserved = last
+            entry.reserved |= (1 << last) - (1 << index)
             entry.given[index] = 1  # those behind it are only reserved: given back, this one comes a second time
         return self.hold.mark(entry, wait=True)
 

@@ -1,8 +1,9 @@
-"""The trail of a reader by place: what it has done with, told once that is stored.
+"""The trail of a reader by place: what it is done with, told once.
 
 A batch may be read any number of times, by any number of tasks, before it is done with. So neither planning nor reading
-is told, but the ack: then each message is `delivered` and `acked`, once, and what was left out is `expired`. For that
-the entries are looked at before they are removed: otherwise only their names are known.
+is told, but the ack. Before it is sent, each message is `delivered`, and what was left out is `expired`: a process that
+is killed while its ack is under way has told of it, or the trail knows that lines are missing. Once it is stored, they
+are `acked`. If it never is, they come again, to a reader that calls them `redelivered`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 from zkms import frame as frames
 from zkms.errors import CannotDecode
 from zkms.frame import Frame
+from zkms.hold import Hold
 from zkms.pieces import Piece, fetch
 from zkms.session import Session
 from zkms.trail.event import called
@@ -28,14 +30,16 @@ Tell = Callable[[int | None], None]
 class Passage:
     """Tells what is done with of one durable subscription, in the epoch of one reader."""
 
-    def __init__(self, trail: Recorder, session: Session, tree: Tree, topic: str, name: str, epoch: int) -> None:
+    def __init__(self, trail: Recorder, session: Session, tree: Tree, topic: str, name: str, hold: Hold) -> None:
         self._trail = trail
         self._session = session
         self._tree = tree
         self._topic = topic
         self._name = name
-        self._lane: dict[str, Any] = {"kind": "durable", "partition": 0, "epoch": epoch}
+        self._handed = hold.handed
+        self._lane: dict[str, Any] = {"kind": "durable", "partition": 0, "epoch": hold.since}
         self._told: dict[int, int] = {}
+        self._acked: dict[int, int] = {}
         """The bits of what was told, by entry: an ack that is sent again is not told again."""
 
     def began(self, zxid: int) -> None:
@@ -47,25 +51,32 @@ class Passage:
         self._trail.note("gap", sub=self._name, topic=self._topic, kind="durable", reason=reason)
 
     def look(self, pieces: Sequence[Piece], at: int) -> dict[int, Tell]:
-        """By the number of an entry, how to tell that its piece is done with; what had expired at `at` was left out."""
+        """Tell that these are handed over; what had expired at `at` was left out.
+
+        Returns by the number of an entry how to tell that its piece is acked.
+        """
         tellers: dict[int, Tell] = {}
         for piece, entry, found in fetch(self._session, self._tree, pieces):
             if isinstance(found, bytes):  # else another has removed it, who can tell
-                tellers[entry.sequence] = self._teller(piece, entry, found, at)
+                tellers[entry.sequence] = self._hand_over(piece, entry, found, at)
         first = min(tellers, default=0)
-        self._told = {number: bits for number, bits in self._told.items() if number >= first}
+        for told in (self._told, self._acked):
+            for number in [number for number in told if number < first]:
+                del told[number]
         return tellers
 
-    def _teller(self, piece: Piece, entry: Entry, raw: bytes, at: int) -> Tell:
+    def _hand_over(self, piece: Piece, entry: Entry, raw: bytes, at: int) -> Tell:
         wanted = ((1 << piece.last) - (1 << piece.first)) & ~piece.done
+        new = _untold(self._told, entry, wanted)
         try:
             found = frames.decode(raw)
             if len(found.data) != entry.messages:
                 raise CannotDecode(f"{len(found.data)} messages, and its name says {entry.messages}")
         except CannotDecode as error:
-            reason = error.reason
-            return lambda _zxid: self._damaged(entry, wanted, reason)
-        bare, size = msgspec.structs.replace(found, data=[]), len(raw)  # what they hold is not needed any more
+            if new:
+                self._trail.set_aside(self._name, self._topic, entry, error.reason, "durable")
+            return lambda _zxid: None
+        bare = msgspec.structs.replace(found, data=[])  # what they hold is not needed any more
         known = {
             "sub": called(self._name, self._topic),
             "topic": found.topic or self._topic,
@@ -73,29 +84,32 @@ class Passage:
             "priority": entry.priority or None,
             **self._lane,
         }
-        return lambda zxid: self._passed(bare, self._untold(entry, wanted), at, size, zxid, known)
-
-    def _passed(self, frame: Frame, bits: int, at: int, size: int, zxid: int | None, known: dict[str, Any]) -> None:
-        """On the connection's thread."""
-        expires = {place: extra.expires for place, extra in enumerate(frame.extras or []) if extra is not None}
+        expires = {place: extra.expires for place, extra in enumerate(found.extras or []) if extra is not None}
         late = sum(1 << place for place, when in expires.items() if 0 < when <= at)
-        if read := bits & ~late:
-            given = _numbers(frame, read)
-            self._trail.note("delivered", at=frame.published_at, size=size, **known, **given)
-            self._trail.note("acked", zxid=zxid, **known, **given)
-        if gone := bits & late:
+        if read := new & ~late:
+            again = found.again or self._handed.before(entry.priority, entry.sequence)
+            event = "redelivered" if again else "delivered"
+            self._trail.note(event, at=found.published_at, size=len(raw), **known, **_numbers(found, read))
+        if gone := new & late:
             latest = max(when for place, when in expires.items() if gone >> place & 1)
-            self._trail.note("expired", expires=latest, **known, **_numbers(frame, gone))
+            self._trail.note("expired", expires=latest, **known, **_numbers(found, gone))
+        self._handed.reach(entry.priority, entry.sequence)
 
-    def _damaged(self, entry: Entry, bits: int, reason: str) -> None:
-        if self._untold(entry, bits):
-            self._trail.set_aside(self._name, self._topic, entry, reason, "durable")
+        def passed(zxid: int | None) -> None:
+            """On the connection's thread."""
+            if read := _untold(self._acked, entry, wanted & ~late):
+                self._trail.note("acked", zxid=zxid, **known, **_numbers(bare, read))
+            if piece.last < entry.messages:
+                self._handed.stop_at(entry.priority, entry.sequence)
 
-    def _untold(self, entry: Entry, bits: int) -> int:
-        """Those of these messages that were not told of before; from now on they were."""
-        told = self._told.get(entry.sequence, 0)
-        self._told[entry.sequence] = told | bits
-        return bits & ~told
+        return passed
+
+
+def _untold(told: dict[int, int], entry: Entry, bits: int) -> int:
+    """Those of these messages that were not told of before; from now on they were."""
+    before = told.get(entry.sequence, 0)
+    told[entry.sequence] = before | bits
+    return bits & ~before
 
 
 def _numbers(frame: Frame, bits: int) -> dict[str, Any]:

@@ -54,6 +54,7 @@ class Reader:
         miss: Callable[[str], Gap],
         lost: Callable[[], None],
         worn: Callable[[], None],
+        listed: Callable[[set[int]], None] | None = None,
         fresh: bool = True,
     ) -> None:
         self.queue = queue
@@ -63,10 +64,12 @@ class Reader:
         self._gap = miss
         self._lost = lost
         self._worn = worn
+        self._listed = listed
+        """Told the numbers of all that is there, whenever that is looked at."""
         self._created = 0
         """How many entries we know to have been created, ever."""
-        self.inherited = 0
-        """Entries that were there before we began to read."""
+        self.inherited: int | None = None
+        """Entries that were put there before we began to read; None before the first listing."""
         self._fresh = fresh
         """Whether nobody has read the queue before us, so that nothing of it can be missing."""
         self._made = 0
@@ -223,6 +226,8 @@ class Reader:
         # A number that was not given yet is forged, and must not hide the entry that will get it.
         self._heard.extend((e._replace(foreign=True) if e.sequence >= created else e, e.priority) for e in new)
         self._known, self._created = set(names), created
+        if self._listed is not None:
+            self._listed({parse_entry(name).sequence for name in names})
         if created >= WORN_AT:
             self._worn()
         self.advance()

@@ -34,7 +34,7 @@ from zkms.hold import Claim, claim
 from zkms.lane import Lane
 from zkms.names import check_name
 from zkms.operations import Create, Delete, Operation, SetData
-from zkms.session import State, failed_with
+from zkms.session import Stat, State, failed_with
 from zkms.tree import MemberState, Plan, Registration, decode, encode, lanes_of
 
 if TYPE_CHECKING:
@@ -110,6 +110,9 @@ class Rota:
         self._slow: dict[str, int] = {}
         self._timed = 0.0
         self._unverified = False
+        self._recorded = bus.trail is not None
+        self._found: tuple[list[str], Stat] | None = None
+        """Who were members before we were; only a trail needs to know."""
         self._looked = 0.0
         self._shown = MemberState()
         self._thread = threading.Thread(target=self._run, name=f"zkms-rota-{topic}", daemon=True)
@@ -126,6 +129,7 @@ class Rota:
             mine = self._session.client_id
             if stat is not None and mine is not None and stat.ephemeralOwner == mine[0]:
                 break
+            self._found = self._members() if self._recorded else None
             operations: list[Operation] = [Delete(path)] if stat is not None else []
             operations.append(Create(path, encode(self._state()), ephemeral=True))
             try:
@@ -172,8 +176,28 @@ class Rota:
         claimed = claim(self._session, path, self._me, may_take, deadline)
         if isinstance(claimed, str):
             return claimed
-        self._consumer.begin(0, path, claimed)
+        self._consumer.begin(0, path, self._with_end(claimed))
         return None
+
+    def _with_end(self, claimed: Claim) -> Claim:
+        """With the end of the former owner, if a trail needs to know it.
+
+        If it was no member when we joined, and nobody has joined or left since, its end was before that.
+        """
+        if claimed.clean or not self._recorded:
+            return claimed
+        now = self._session.exists(self._tree.members(self._name, self._topic))
+        if now is not None and self._found is not None:
+            members, before = self._found
+            if claimed.former not in members and now.cversion == before.cversion + 1:
+                return claimed._replace(ended=before.pzxid)
+        return claimed._replace(ended=claimed.zxid)
+
+    def _members(self) -> tuple[list[str], Stat] | None:
+        try:
+            return self._session.children(self._tree.members(self._name, self._topic))
+        except NodeMissing:
+            return None
 
     def _is_member(self, client: str) -> bool:
         try:
@@ -375,7 +399,7 @@ class Rota:
         if isinstance(claimed, str):
             log.debug("partition %d of %s is still read by %s", number, self._name, claimed)
         else:
-            self._consumer.begin(number, path, claimed)
+            self._consumer.begin(number, path, self._with_end(claimed))
 
 
 def _read_plan(data: bytes) -> Plan:

@@ -440,6 +440,10 @@ class Ledger(msgspec.Struct, frozen=True, tag_field="zkms", tag="ledger", omit_d
     epoch: int = 0
     parts: dict[int, Part] = {}
     """By the entries' sequence."""
+    handed: dict[int, int] | None = None
+    """By priority, the number behind the last entry that was handed over, as the last owner left word; None if none."""
+    doubtful: int = 0
+    """Entries below this number may have been handed over by an owner that died."""
 
 
 class Patterns(msgspec.Struct, frozen=True, tag_field="zkms", tag="patterns"):

@@ -111,6 +111,9 @@ class Workload:
         """Publish these, and note what is known of them."""
         publishing.some(numbers)
 
+    def turned_away(self, error: zkms.ZkmsError, entries: list[Sent]) -> None:
+        """A publisher was told that these are not stored; for those who look at the reason."""
+
     def key(self, name: str, number: int) -> str | None:  # noqa: ARG002 - for those who have keys
         """The key of a message."""
         return None

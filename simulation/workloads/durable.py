@@ -173,11 +173,15 @@ class Durable(Workload):
             self.problem(f"stored and never acked: {sorted(lost)}")
         if ghosts := self.refused() & {delivery.place for delivery in self.delivered}:
             self.problem(f"refused and delivered all the same: {sorted(ghosts)}")
+        self.check_order()
+        if left := [*self.remains.entries(), *self.remains.bodies(), *self.remains.letters()]:
+            self.problem(f"left behind: {left}")
+
+    def check_order(self) -> None:
+        """Messages came in order when they came for the first time."""
         lines: dict[tuple[str | None, int], list[int]] = {}
         for place in dict.fromkeys(delivery.place for delivery in self.delivered):
             lines.setdefault(self._line(place), []).append(place[1])
         for line, numbers in lines.items():
             if numbers != sorted(numbers):
                 self.problem(f"the messages of {line[0]} came in the order {numbers}")
-        if left := [*self.remains.entries(), *self.remains.bodies(), *self.remains.letters()]:
-            self.problem(f"left behind: {left}")

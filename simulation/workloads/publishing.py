@@ -84,8 +84,9 @@ class Publishing:
         try:
             yield
             state = "stored"
-        except (zkms.NoSubscribers, zkms.NoCleaner, zkms.QueueFull, zkms.Timeout):
+        except (zkms.NoSubscribers, zkms.NoCleaner, zkms.QueueFull, zkms.Timeout) as error:
             state = "refused"
+            self._workload.turned_away(error, entries)
         except zkms.ConnectionLost as error:
             state = "unknown" if error.outcome_unknown else "refused"
         if state == "refused" and len({entry.frame for entry in entries}) > 1:

@@ -19,6 +19,7 @@ from zkms_spark import incidents as troubles
 from zkms_spark import lag as lags
 from zkms_spark.errors import AnalysisError
 from zkms_spark.material import Material
+from zkms_spark.schema import home
 from zkms_spark.skew import Clock
 from zkms_spark.survey import Hole, Run
 from zkms_spark.verdict import Verdict
@@ -64,8 +65,9 @@ def topic_latency(material: Material, step: float) -> DataFrame:
 
 
 def subscriptions(material: Material, step: float) -> DataFrame:
-    """Latency by subscription, and the most that waited for it."""
-    latencies = traffic.latency(material.cube(step), ["topic", "sub"])
+    """Latency by subscription, and the most that waited for it; one to a pattern is one row, under the pattern."""
+    queues = material.cube(step).withColumn("topic", home())
+    latencies = traffic.latency(queues, ["topic", "sub"])
     return lags.worst(material.lag(step)).join(latencies, ["topic", "sub"], "full_outer")
 
 

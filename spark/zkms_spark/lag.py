@@ -1,16 +1,20 @@
-"""Lag: what waited for each subscription at the end of each step of time."""
+"""Lag: what waited in each subscription's queue at the end of each step of time.
+
+A subscription to a pattern has one queue for all of its topics, and what is purged of it is told of the queue: it is
+one row here, under the pattern.
+"""
 
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from zkms_spark.schema import happened
+from zkms_spark.schema import happened, home
 from zkms_spark.traffic import MINUTE, step_of
 
 
 def lag(trail: DataFrame, cube: DataFrame, step: float = MINUTE, notes: DataFrame | None = None) -> DataFrame:
-    """topic, sub, step -> waiting: stored for it so far, less what was delivered or removed.
+    """topic, sub, step -> waiting: stored for it so far, less what was delivered or removed; or pattern, sub, step.
 
     `notes` are those of the trail, if they have been gathered.
     """
@@ -27,7 +31,8 @@ def lag(trail: DataFrame, cube: DataFrame, step: float = MINUTE, notes: DataFram
     removed = happened(trail if notes is None else notes, "purged").select(
         "topic", "sub", step_of("t", step).alias("step"), (-F.col("n")).alias("change")
     )
-    changes = stored.unionByName(taken).unionByName(removed).groupBy("topic", "sub", "step")
+    rows = stored.unionByName(taken).unionByName(removed)
+    changes = rows.withColumn("topic", home()).groupBy("topic", "sub", "step")
     so_far = Window.partitionBy("topic", "sub").orderBy("step")
     summed = changes.agg(F.sum("change").alias("change")).withColumn("sum", F.sum("change").over(so_far))
     return summed.select("topic", "sub", "step", F.greatest("sum", F.lit(0)).alias("waiting"))

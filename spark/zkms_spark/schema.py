@@ -6,6 +6,7 @@ a test holds the two together.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -60,6 +61,8 @@ _NOTED = (
     *("partition", "epoch", "at", "zxid", "state", "reason", "of", "flush"),
 )
 """What they say; other columns would be read of every message for nothing."""
+_CALLED = r"^.* \((.+)\)$"
+"""How a subscription to a pattern is called."""
 TRAIL = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
 """As Spark's DDL."""
 
@@ -102,8 +105,14 @@ def home() -> Column:
 
     Its messages have topics of their own; what is told of its queue has the pattern.
     """
-    pattern = F.regexp_extract("sub", r"^.* \((.+)\)$", 1)
+    pattern = F.regexp_extract("sub", _CALLED, 1)
     return F.when(F.endswith("sub", F.lit(")")) & (pattern != ""), pattern).otherwise(F.col("topic")).alias("home")
+
+
+def home_of(topic: str, sub: str) -> str:
+    """The same for one row that was collected."""
+    pattern = re.fullmatch(_CALLED, sub)
+    return topic if pattern is None else pattern[1]
 
 
 def _first_line(error: Exception) -> str:

@@ -33,6 +33,8 @@ class Run:
     lost_at_end: int | None = None
     """Lines that went with a process that was killed; None: nobody counted, or it was not killed."""
     flush: float = 0.0
+    silent: float | None = None
+    """Since when a process that was killed has written nothing, if it was given lines later than that."""
 
 
 @dataclass
@@ -168,7 +170,7 @@ def _take_files(found: Survey, rows: DataFrame) -> None:
         run.flush = max(run.flush, row.flush or 0.0)
         unclean = row.reason or ""
         if row.event == "closed" and unclean == "unclean":
-            run.lost_at_end = row.n
+            run.lost_at_end, run.silent = row.n, row.at
         place = (row.file or 0, row.event == "closed")
         if place >= last.get(run.run, (-1, False)):
             last[run.run] = place
@@ -219,5 +221,6 @@ def _killed(found: Survey) -> list[Hole]:
         if run.killed and run.lost_at_end != 0:
             until = run.ended + (run.flush or LATEST_FLUSH)
             reason = "its process was killed"
-            told.append(Hole(run.run, run.node, run.ended, until, run.lost_at_end, reason, killed=True))
+            since = run.ended if run.silent is None else run.silent
+            told.append(Hole(run.run, run.node, since, until, run.lost_at_end, reason, killed=True))
     return told

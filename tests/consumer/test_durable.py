@@ -7,7 +7,7 @@ import pytest
 import zkms
 from zkms import AlreadyAcked, AlreadySubscribed, Bus, InvalidArgument, LostOwnership, NotSubscribed, SubscriptionInUse
 from zkms.hold import Hold
-from zkms.purge import delete_queue
+from zkms.purge import delete_children, delete_queue
 from zkms.tree import Ledger, decode
 
 from .conftest import Connect, Eventually
@@ -279,3 +279,24 @@ def test_the_first_message_after_a_reader_that_was_replaced_can_be_given_back_an
     following = sub.get(timeout=10)
     assert following is not None
     assert following.data == 1
+
+
+def test_the_ledger_forgets_entries_that_others_have_removed(
+    bus: Bus, connect: Connect, eventually: Eventually
+) -> None:
+    """What was half done when it was dropped or purged would stay in it for ever, and it would grow."""
+    reader = connect()
+    subscription = reader.subscribe("users", name="audit")
+    bus.publish_many("users", range(3))
+    subscription.fetch(3, timeout=10)[0].ack()
+    reader.close()
+    path = bus.tree.ledger("audit", "users", 0)
+    assert set(decode(bus.session.get(path)[0], Ledger).parts) == {0}
+    delete_children(bus.session, bus.tree.queue("audit", "users"))
+    again = connect().subscribe("users", name="audit")
+    eventually(lambda: decode(bus.session.get(path)[0], Ledger).parts == {})
+    bus.publish("users", 3)
+    message = again.get(timeout=10)
+    assert message is not None
+    assert message.data == 3
+    message.ack()

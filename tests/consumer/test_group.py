@@ -12,9 +12,9 @@ import zkms
 from zkms import Bus, GroupMismatch, InvalidArgument, LostOwnership, Message
 from zkms.assignment import Load, assign, slow_ones
 from zkms.enrolment import Enrolment
-from zkms.operations import Delete
+from zkms.operations import Delete, SetData
 from zkms.routing import partition_of
-from zkms.tree import Registration
+from zkms.tree import Ledger, Part, Registration, Try, encode
 
 from .conftest import Connect, Eventually
 
@@ -397,3 +397,38 @@ def test_a_message_that_would_not_fit_as_a_dead_letter_is_refused(bus: Bus, conn
     assert job is not None
     job.nak()
     assert dead_letters(bus, "workers", "jobs") == 1
+
+
+def test_a_message_that_was_overtaken_after_a_takeover_can_be_given_back_and_acked(bus: Bus, connect: Connect) -> None:
+    """One behind it in its frame was reserved before it: that says nothing of this one, which waits for its key."""
+    bus.create_group("jobs", "workers", partitions=1)
+    bus.session.multi([SetData(bus.tree.ledger("workers", "jobs", 0), encode(Ledger("dead", "x", 1)))])
+    bus.publish("jobs", "first", key="a")
+    bus.publish_many("jobs", ["second", "other"], key=lambda data: "b" if data == "other" else "a")
+    sub = connect().subscribe("jobs", group="workers", partitions=1, max_attempts=None)
+    seen = []
+    naks = {"first": 0.5, "second": 0.0}
+    while len(seen) < 5:
+        message = sub.get(timeout=10)
+        assert message is not None, seen
+        seen.append((message.data, message.attempts))
+        if message.data in naks:
+            message.nak(delay=naks.pop(message.data))
+        else:
+            message.ack()
+    assert seen == [("first", 1), ("other", 1), ("first", 2), ("second", 1), ("second", 2)]
+
+
+def test_the_letter_of_a_message_that_its_readers_died_of_says_how_often(
+    bus: Bus, connect: Connect, eventually: Eventually
+) -> None:
+    """Nobody gives it out once more, so the ledger alone knows."""
+    bus.create_group("jobs", "workers", partitions=1)
+    bus.publish("jobs", "poison")
+    ledger = Ledger("dead", "x", 3, {0: Part(0, "", {0: Try(3)})})
+    bus.session.multi([SetData(bus.tree.ledger("workers", "jobs", 0), encode(ledger))])
+    sub = connect().subscribe("jobs", group="workers", partitions=1, max_attempts=3)
+    assert sub.get(timeout=0.5) is None
+    eventually(lambda: len(bus.dead_letters()) == 1)
+    [letter] = bus.dead_letters()
+    assert (letter.data, letter.attempts, letter.error) == ("poison", 3, "its readers died")

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from zkms_spark import ledger, order, owners
+from zkms_spark import ledger, order, owners, traffic
+from zkms_spark.lag import lag
+from zkms_spark.live.cells import VALUES, cells
+from zkms_spark.live.window import CellKey, Window, changes
 from zkms_spark.numbers import name_key
 from zkms_spark.schema import make_trail
 
@@ -86,3 +89,36 @@ def test_urgent_messages_overtake_and_are_in_order_among_themselves(spark: Any) 
     nothing = trail.where("i < 0").select(name_key(*ledger.PAIR).alias("pair"), "run", "i")
     late = order.steps_back(trail, order.unruly(ledger.handed_over(trail)), nothing).collect()
     assert [(row["first"], row.younger) for row in late] == [(3, 4)]
+
+
+def test_a_purge_of_a_patterns_queue_counts_for_that_queue(spark: Any) -> None:
+    """What is purged of it is told under the pattern, and what is stored in it under topics: one queue all the same."""
+    sub = "cache (metrics.*)"
+    common = {"run": "r", "node": "n", "host": "h", "producer": "p", "t": 1.0, "at": 1.0, "sub": sub}
+    events: list[dict[str, Any]] = [
+        {**common, "event": "published", "topic": topic, "sub": None, "subs": [sub, "own"], "seq": seq, "n": 3}
+        for seq, topic in ((1, "metrics.cpu"), (4, "metrics.disk"))
+    ]
+    events.append({**common, "event": "delivered", "topic": "metrics.cpu", "kind": "durable", "seq": 1, "n": 1})
+    events.append({**common, "event": "purged", "topic": "metrics.*", "n": 4, "t": 70.0})
+    trail = make_trail(spark, events)
+    rows = lag(trail, traffic.cube(trail, 60.0), 60.0).orderBy("topic", "sub", "step").collect()
+    assert [(row.topic, row.sub, row.step, row.waiting) for row in rows] == [
+        ("metrics.*", sub, 0.0, 5),
+        ("metrics.*", sub, 60.0, 1),
+        ("metrics.cpu", "own", 0.0, 3),
+        ("metrics.disk", "own", 0.0, 3),
+    ]
+    window = Window(0.0, 60.0)
+    window.add(1, _cells(cells(trail, 3600.0).collect()))
+    window.waiting = changes(window.cells.items())
+    found = {
+        (row["topic"], row["sub"]): (row["stored"], row["purged"], row["waiting"]) for row in window.subscriptions()
+    }
+    assert found["metrics.*", sub] == (6, 4, 1)
+    assert found["metrics.cpu", "own"] == (3, 0, 3)
+
+
+def _cells(rows: list[Any]) -> list[tuple[CellKey, list[Any]]]:
+    """As a window takes them."""
+    return [((row.event, row.topic, row.sub, row.bucket), [row[name] for name in VALUES]) for row in rows]

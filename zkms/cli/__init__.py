@@ -29,6 +29,7 @@ COMMANDS = {
     "top": Lazy("zkms.cli.top:top", "Watch topics, groups and members at work, live."),
     "peek": Lazy("zkms.cli.peek:peek", "Show what waits in a queue, and leave it there."),
     "purge": Lazy("zkms.cli.purge:purge", "Remove what waits in a queue."),
+    "unsubscribe": Lazy("zkms.cli.unsubscribe:unsubscribe", "Give up a durable subscription or a group for good."),
     "dead": Lazy("zkms.cli.dead:dead", "See dead letters and why they are; requeue or purge them."),
     "cleaner": Lazy("zkms_cleaner.daemon:main", "Purge what dead subscribers have left behind."),
     "backup": Lazy("zkms.cli.backup:backup", "Write what is kept into one file: queues, delayed, dead letters."),

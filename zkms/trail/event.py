@@ -12,7 +12,7 @@ What happened, and what such a line says besides when:
 
     opened        node host pid run started file flush lost v     a file begins; `lost`: lines this process lost so far,
                   [removed]                                       `removed`: files it removed so far, to save space
-    closed        lines lost [n reason]                           it ends; reason "unclean": its process was killed,
+    closed        lines lost [n at reason]                        it ends; reason "unclean": its process was killed,
                                                                   `n` lines went with it, or nobody knows how many
     lost          n at [of] reason                                n lines are missing, since `at`; `of`: a file's name
     session       state                                           connected, suspended, expired, closed
@@ -23,7 +23,7 @@ What happened, and what such a line says besides when:
     delayed       topic producer seq n due at [keys ids zxid expires]   stored, to be published at `due`
     due           topic producer seq n subs due zxid              moved into the queues of `subs`, now
     delivered     sub topic kind producer seq n at size [partition epoch attempt]   handed over for the first time
-    redelivered   the same                                        handed over again, as nobody acked it
+    redelivered   the same                                        handed over again, or perhaps again (see handed.py)
     acked         sub topic kind producer seq n [partition epoch zxid]   done with
     nacked        sub topic kind producer seq n attempt due [partition epoch reason]   given back, to come again
     expired       [sub] topic producer seq n expires              dropped, as its time was over

@@ -25,7 +25,7 @@ from zkms.errors import ZkmsError
 from zkms.trail import ledger
 from zkms.trail.columns import directory, table
 from zkms.trail.event import COLUMNS, FROM_OPENED, OPEN_SUFFIX, SUFFIX, Event
-from zkms.trail.reader import Bad, NewerTrail, TrailFile
+from zkms.trail.reader import Bad, NewerTrail, TrailFile, is_time
 from zkms.trail.store import is_open, ledger_of
 from zkms.trail.target import Parts, Target
 
@@ -231,13 +231,20 @@ def _completed(file: TrailFile, done: Done, parts: Parts) -> Iterator[Event]:
     if file.closed:
         return
     given = ledger.read(ledger_of(file.path)) if file.path.name.endswith(OPEN_SUFFIX) else None
-    lost = None if given is None else max(0, given - number)
+    lost = None if given is None else max(0, given.lines - number)
+    end = last.t if given is None or not lost else max(last.t, _time(given.last))
     if bad and lost is None:
         yield _missing(bad, last.t, last.t, "lines of the file are no events", done)
     done.unclean = True
     done.lost += lost or 0
     total = None if lost is None else (file.opened.lost or 0) + lost
-    yield Event(event="closed", t=last.t, m=last.m, lines=file.lines, n=lost, lost=total, reason="unclean")
+    since = last.t if end > last.t else None
+    yield Event(event="closed", t=end, m=last.m, at=since, lines=file.lines, n=lost, lost=total, reason="unclean")
+
+
+def _time(seconds: float | None) -> float:
+    """A time of a ledger, which may be damaged."""
+    return seconds if seconds is not None and is_time(seconds) else 0.0
 
 
 def _missing(n: int, since: float, until: float, reason: str, done: Done) -> Event:

@@ -118,9 +118,10 @@ class Generator:
             rows = table.filter(pc.equal(table["source"], source)).to_pylist()
             path = self._out / f"{source}{SUFFIX}"
             if rows[-1]["reason"] == "unclean":  # killed: the last line is what an export concludes
-                count = rows[-2]["i"] + rows.pop()["n"]
+                last = rows.pop()
+                count = rows[-1]["i"] + last["n"]
                 path = path.with_name(path.name + OPEN_SUFFIX)
-                (self._out / f"{source.rpartition('-')[0]}{ledger.SUFFIX}").write_bytes(ledger.pack(count))
+                (self._out / f"{source.rpartition('-')[0]}{ledger.SUFFIX}").write_bytes(ledger.pack(count, last["t"]))
             path.write_bytes(b"".join(_line(row) for row in rows))
 
 

@@ -80,7 +80,7 @@ class TrailFile:
                 and version == VERSION
                 and event.node
                 and _is_name(event.run)
-                and _is_time(event.t)
+                and is_time(event.t)
             ):
                 return event
             reason = "not the first line of a trail"
@@ -118,7 +118,7 @@ class TrailFile:
             return Bad(self.lines, line, f"a line of version {event.v}")
         if event.event not in _KNOWN or event.event == "opened":
             return Bad(self.lines, line, f"{event.event!r:.40} is nothing that happens in version {VERSION}")
-        if not _is_time(event.t):
+        if not is_time(event.t):
             return Bad(self.lines, line, f"{event.t!r} is no time")
         return event
 
@@ -131,7 +131,8 @@ def _is_name(run: str | None) -> bool:
     return run is not None and _RUN.fullmatch(run) is not None
 
 
-def _is_time(seconds: float) -> bool:
+def is_time(seconds: float) -> bool:
+    """Whether a calendar has it."""
     return math.isfinite(seconds) and 0 <= seconds < LAST_SECOND
 
 
@@ -146,7 +147,7 @@ def _first_of_0(fields: dict[str, Any], source: str) -> Event:
     known = {"node": fields["node"], "pid": fields.get("pid"), "started": fields["time"]}
     whole = {"event": "opened", "t": fields["time"], "v": 0, **_from_name(source), **known}
     event = msgspec.convert(whole, Event)
-    if not _is_time(event.t):
+    if not is_time(event.t):
         raise ValueError(f"{event.t!r} is no time")
     return event
 

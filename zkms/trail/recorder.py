@@ -290,7 +290,7 @@ class Recorder:
                 return
             self._count += 1
             event.i = self._count
-            self._store.ledger.set(self._count)
+            self._store.ledger.set(self._count, event.t)
             if self._weight >= self._trail.queue:
                 self._lose(1, event.t)
                 return
@@ -329,9 +329,9 @@ class Recorder:
             batch, self._queue, self._weight = self._queue, [], 0
             if self._unsaid:  # after what was kept, since it was lost while that waited
                 self._count += 1
-                self._store.ledger.set(self._count)
                 reason = "too many lines waited, or the disk refused them"
                 told = Event(event="lost", i=self._count, t=time.time(), m=time.monotonic(), reason=reason)
+                self._store.ledger.set(self._count, told.t)
                 told.n, told.at, self._unsaid = self._unsaid, self._unsaid_since, 0
                 batch.append(told)
         written = 0

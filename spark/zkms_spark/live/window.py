@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from zkms_spark.live.cells import STORED
+from zkms_spark.schema import home_of
 from zkms_spark.traffic import WIDTH
 
 CellKey = tuple[str, str | None, str | None, int | None]
@@ -67,11 +68,14 @@ class Window:
         return rows
 
     def subscriptions(self) -> list[dict[str, Any]]:
-        """By topic and subscription: what came in, what became of it, latencies, gaps, and what waited at the end."""
+        """By topic and subscription: what came in, what became of it, latencies, gaps, and what waited at the end.
+
+        A subscription to a pattern has one queue, and one row, under the pattern.
+        """
         parts: dict[tuple[str, str], list[tuple[CellKey, list[Any]]]] = {}
         for key, values in self.cells.items():
             if key[1] is not None and key[2] is not None:
-                parts.setdefault((key[1], key[2]), []).append((key, values))
+                parts.setdefault((home_of(key[1], key[2]), key[2]), []).append((key, values))
         rows = []
         for (topic, sub), cells in sorted(parts.items()):
             row = {"topic": topic, "sub": sub, STORED: 0, **dict.fromkeys(_COUNTED, 0), "gaps": 0}
@@ -91,12 +95,13 @@ class Window:
 
 
 def changes(cells: Iterable[tuple[CellKey, Sequence[Any]]]) -> dict[tuple[str, str], int]:
-    """topic, sub -> by how much its queue grew."""
+    """topic, sub -> by how much its queue grew; of a subscription to a pattern, the pattern."""
     grown: dict[tuple[str, str], int] = {}
     for (event, topic, sub, _), values in cells:
         sign = 1 if event == STORED else -1 if event in ("delivered", "expired", "purged") else 0
         if sign and topic is not None and sub is not None:
-            grown[topic, sub] = grown.get((topic, sub), 0) + sign * (values[_MESSAGES] or 0)
+            queue = home_of(topic, sub), sub
+            grown[queue] = grown.get(queue, 0) + sign * (values[_MESSAGES] or 0)
     return grown
 
 

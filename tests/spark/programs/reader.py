@@ -1,0 +1,42 @@
+"""Reads two messages of a durable subscription, and is killed as soon as ZooKeeper has stored its acks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import zkms
+from zkms.cursor import Cursor
+from zkms.hold import Hold
+from zkms.trail import Trail
+
+
+def die(_hold: Hold, commit: Any, _zxid: int | None) -> None:
+    """In place of telling anybody that a commit is stored."""
+    if all(entry.complete for entry, _ in commit.entries):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(kind: str, hosts: str, root: str, trail: str) -> None:
+    """Read, by place or message by message; only what happens before "ready" is written to the trail."""
+    flush = 0.5
+    bus = zkms.connect(hosts, root=root, cleaner=False, trail=Trail(directory=trail, flush=flush), client_id="reader")
+    Hold._succeed = die  # type: ignore[method-assign]
+    if kind == "durable":
+        subscription = bus.subscribe("users", name="etl")
+        time.sleep(2 * flush)
+        print("ready", flush=True)
+        subscription.ack(subscription.fetch(2, timeout=60))
+    else:
+        cursor = Cursor(bus, "users", "etl")
+        cursor.open()
+        time.sleep(2 * flush)
+        print("ready", flush=True)
+        cursor.ack(cursor.advance(cursor.begin(), wait=60.0))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
