@@ -13,8 +13,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from zkms_spark import duplicates, order, traffic
-from zkms_spark.effort import plainly
-from zkms_spark.entries import entries, segments, wanted
+from zkms_spark.effort import together
+from zkms_spark.entries import entries, narrowed, segments, wanted
 from zkms_spark.ledger import PAIR, balance, dropped, handed_over, stored
 
 Answers = dict[str, Any]
@@ -23,13 +23,29 @@ ACCOUNTS = ("redelivered", "expired", "dead")
 
 
 def answer(trail: DataFrame) -> tuple[dict[str, float], Answers]:
-    """Seconds by step, and the answers."""
-    with ThreadPoolExecutor(1) as pool:  # its tasks take the cores where the other questions leave them free
+    """Seconds by step, and the answers. What does not need one another is asked at once: there are cores to fill."""
+    moments = [time.monotonic()]
+    with ThreadPoolExecutor(2) as pool:
+        put_in = pool.submit(lambda: stored(trail).localCheckpoint())
         latency = pool.submit(_latency, trail)
-        steps, answers = _others(trail)
-        began = time.monotonic()
-        answers["latency"] = latency.result()
-        return steps | {"latency": time.monotonic() - began}, answers
+        heard = handed_over(trail).localCheckpoint()
+        sheet = balance(put_in.result(), heard, dropped(trail)).localCheckpoint()
+        moments.append(time.monotonic())
+        chosen, lanes = wanted(sheet).localCheckpoint(), order.unruly(heard).localCheckpoint()
+        near = narrowed(trail, chosen, lanes)
+        moments.append(time.monotonic())
+        late = pool.submit(_late, near, lanes)
+        lost, twice = _lost_and_repeated(near, chosen)
+        moments.append(time.monotonic())
+        answers = {
+            "latency": latency.result(),
+            "lost": lost,
+            "duplicated": _ids(twice),
+            "out_of_order": _ids(late.result()),
+        }
+    moments.append(time.monotonic())
+    names = ("ledger", "suspects", "loss and duplicates", "order and latency")
+    return {name: moments[place + 1] - moments[place] for place, name in enumerate(names)}, answers
 
 
 def _latency(trail: DataFrame) -> int:
@@ -37,33 +53,18 @@ def _latency(trail: DataFrame) -> int:
     return sum(row.messages for row in rows)
 
 
-def _others(trail: DataFrame) -> tuple[dict[str, float], Answers]:
-    spark = trail.sparkSession
-    moments = [time.monotonic()]
-    heard = handed_over(trail).localCheckpoint()
-    sheet = balance(stored(trail), heard, dropped(trail)).localCheckpoint()
-    moments.append(time.monotonic())
-    found = entries(trail, wanted(sheet).localCheckpoint(), None, ACCOUNTS).localCheckpoint()
-    with plainly(spark, found.count()):
-        gone = segments(found).where("stored > 0 and delivered = 0 and elsewhere = 0")
-        lost = gone.agg(F.coalesce(F.sum(F.col("past") - F.col("first")), F.lit(0)).alias("messages")).first()
-        assert lost is not None  # noqa: S101 - an aggregate has a row
-        pairs = found.select("pair", *PAIR).distinct()
-        repeated = duplicates.repeats(found).join(pairs, "pair").localCheckpoint()
-        twice = repeated.collect()
-    moments.append(time.monotonic())
-    late: list[Any] = []
-    lanes = order.unruly(heard).localCheckpoint()
-    if not lanes.isEmpty():
-        late = order.steps_back(trail, lanes, spark.createDataFrame([], "pair bigint, run string, i bigint")).collect()
-    moments.append(time.monotonic())
-    names = ("ledger", "loss and duplicates", "order")
-    steps = {name: moments[place + 1] - moments[place] for place, name in enumerate(names)}
-    return steps, {
-        "lost": lost.messages,
-        "duplicated": _ids(twice),
-        "out_of_order": _ids(late),
-    }
+def _lost_and_repeated(near: DataFrame, chosen: DataFrame) -> tuple[int, list[Any]]:
+    found = together(entries(near, chosen, None, ACCOUNTS).localCheckpoint())
+    gone = segments(found).where("stored > 0 and delivered = 0 and elsewhere = 0")
+    lost = gone.agg(F.coalesce(F.sum(F.col("past") - F.col("first")), F.lit(0)).alias("messages")).first()
+    assert lost is not None  # noqa: S101 - an aggregate has a row
+    pairs = found.select("pair", *PAIR).distinct()
+    return lost.messages, duplicates.repeats(found).join(pairs, "pair").collect()
+
+
+def _late(near: DataFrame, lanes: DataFrame) -> list[Any]:
+    none = near.sparkSession.createDataFrame([], "pair bigint, run string, i bigint")
+    return order.steps_back(near, lanes, none).collect()
 
 
 def _ids(rows: list[Any]) -> list[str]:

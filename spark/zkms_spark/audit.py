@@ -21,8 +21,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from zkms_spark import duplicates, missing, order, owners
 from zkms_spark.deadlines import untimely
-from zkms_spark.effort import plainly
-from zkms_spark.entries import entries, segments, wanted
+from zkms_spark.effort import plainly, together
+from zkms_spark.entries import entries, narrowed, segments, wanted
 from zkms_spark.ledger import KINDS, PAIR, balance, dropped, handed_over, stored
 from zkms_spark.numbers import name_key
 from zkms_spark.partitions import with_passed
@@ -79,10 +79,12 @@ def audit(
     if known.has_epochs:
         parts.append(_not_owners(trail, notes))
     absent, repeated = spark.createDataFrame([], _ABSENT), spark.createDataFrame([], _REPEATS)
+    chosen, lanes = wanted(sheet).localCheckpoint(), order.unruly(heard).localCheckpoint()
+    disorder = not lanes.isEmpty()
+    near = narrowed(trail, chosen, lanes) if totals.suspects and disorder else trail
     if totals.suspects:
-        chosen = wanted(sheet).localCheckpoint()
         queues = _queues(sheet) if known.has_expiry_for_all else None
-        found = entries(trail, chosen, queues).localCheckpoint()
+        found = together(entries(near, chosen, queues).localCheckpoint())
         rows = found.count()
         names = _Names(found.select("pair", *PAIR).distinct().localCheckpoint(), _runs(trail, known))
         gone = _fates(trail, notes, known, sheet, heard, chosen, found, names, holes, rows)
@@ -90,9 +92,8 @@ def audit(
             repeated = names.given(duplicates.repeats(found), "again", "before").localCheckpoint()
             parts.append(_missing(gone).unionByName(_repeats(repeated)).localCheckpoint())
             absent = _absent(gone).localCheckpoint()
-    lanes = order.unruly(heard).localCheckpoint()
-    if not lanes.isEmpty():
-        parts.append(_steps_back(order.steps_back(trail, lanes, repeated.select("pair", "again.run", "again.i"))))
+    if disorder:
+        parts.append(_steps_back(order.steps_back(near, lanes, repeated.select("pair", "again.run", "again.i"))))
     findings = functools.reduce(DataFrame.unionByName, parts) if parts else spark.createDataFrame([], ROW)
     return Audit(findings, absent, {name: totals[name] for name in ("stored", "delivered", "of_unknown")})
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from zkms_spark.ledger import BLOCK_BITS, PAIR, block_of
-from zkms_spark.numbers import by_range, name_key
+from zkms_spark.effort import together
+from zkms_spark.ledger import BLOCK_BITS, LANE, PAIR, block_of
+from zkms_spark.numbers import by_range, lane_key, name_key
 from zkms_spark.schema import happened
 
 STORED, DELIVERED, ELSEWHERE = "stored", "delivered", "elsewhere"
@@ -21,6 +22,8 @@ BLOCK = 1024
 """Numbers that are joined together."""
 _CARRIED = ("t", "i", "epoch", "zxid")
 _RANGE = ("seq", "n", "places")
+_KEPT = tuple(dict.fromkeys((*LANE, *PAIR, *_CARRIED, *_RANGE, "event", "run", "node", "kind")))
+"""What a delivery says of itself that `entries` or `order` want to know."""
 ACCOUNTS = ("redelivered", "acked", "nacked", "expired", "dead")
 
 
@@ -35,6 +38,30 @@ def wanted(sheet: DataFrame) -> DataFrame:
         .select("pair", F.explode(F.sequence(F.col("block") - F.col("before"), reached)).alias("block"))
         .distinct()
     )
+
+
+def narrowed(trail: DataFrame, wanted: DataFrame, lanes: DataFrame) -> DataFrame:
+    """The trail with no deliveries but those of the blocks in `wanted` and of these lanes.
+
+    They are few, and kept: whoever looks into either reads them and not all others again.
+    """
+    rows = (
+        by_range(happened(trail, "delivered").select(*_KEPT))
+        .withColumns({"pair": name_key(*PAIR), "block": block_of(F.col("first"))})
+        .withColumn("lane", lane_key())
+    )
+    blocks = F.broadcast(wanted.select("pair", "block", F.lit(1).alias("of_block")))
+    unruly = F.broadcast(lanes.select("lane", F.lit(1).alias("of_lane")))
+    kept = (
+        rows.join(blocks, ["pair", "block"], "left")
+        .join(unruly, "lane", "left")
+        .where("of_block = 1 or of_lane = 1")
+        .withColumns({"seq": F.col("first"), "n": F.col("past") - F.col("first")})
+        .withColumn("places", F.lit(None).cast(trail.schema["places"].dataType))
+        .select(*_KEPT)
+        .localCheckpoint()
+    )
+    return trail.where("event != 'delivered'").unionByName(together(kept), allowMissingColumns=True)
 
 
 def entries(

@@ -14,7 +14,7 @@ import operator
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from zkms_spark.numbers import by_range, name_key, print_of
+from zkms_spark.numbers import by_range, lane_key, name_key, print_of
 from zkms_spark.schema import happened
 
 PAIR = ("producer", "topic", "sub", "priority")
@@ -76,13 +76,13 @@ def handed_over(trail: DataFrame) -> DataFrame:
     return (
         by_range(happened(trail, "delivered"))
         .select(
-            name_key(*LANE).alias("lane"),
             name_key(*PAIR).alias("pair"),
             name_key("run").alias("run_key"),
             F.coalesce("epoch", F.lit(0)).alias("epoch"),
             *("i", "t", "partition", "first", "past"),
             F.array_position(F.array(*map(F.lit, KINDS)), F.col("kind")).cast("int").alias("kind"),
         )
+        .withColumn("lane", lane_key())
         .withColumn("before", F.lag("past").over(in_order))
         .groupBy("lane", "pair", "run_key", block_of(F.col("first")).alias("block"))
         .agg(

@@ -19,6 +19,11 @@ def name_key(*columns: str) -> Column:
     return F.xxhash64(*columns)
 
 
+def lane_key() -> Column:
+    """One integer for a lane, of its `pair` and `partition`: the names need not be looked at again."""
+    return F.xxhash64("pair", "partition")
+
+
 def print_of(first: Column, end: Column) -> Column:
     """The fingerprint of the messages from `first` up to, not including, `end`."""
     return _hash(end) - _hash(first)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from zkms_spark.ledger import LANE, PAIR
-from zkms_spark.numbers import by_range, end_number, first_number, name_key
+from zkms_spark.ledger import PAIR
+from zkms_spark.numbers import by_range, end_number, first_number, lane_key, name_key
 from zkms_spark.partitions import keyed_messages
 from zkms_spark.schema import happened
 
@@ -31,9 +31,10 @@ def steps_back(trail: DataFrame, lanes: DataFrame, repeats: DataFrame) -> DataFr
     """
     deliveries = (
         by_range(happened(trail, "delivered"))
-        .withColumn("lane", name_key(*LANE))
+        .withColumn("pair", name_key(*PAIR))
+        .withColumn("lane", lane_key())
         .join(F.broadcast(lanes.select("lane")), "lane", "left_semi")
-        .select("lane", name_key(*PAIR).alias("pair"), *PAIR, *_CARRIED, "first", "past")
+        .select("lane", "pair", *PAIR, *_CARRIED, "first", "past")
         .localCheckpoint()
     )
     found = _per_producer(deliveries).unionByName(_per_key(trail, deliveries)).localCheckpoint()
