@@ -142,7 +142,7 @@ TARGETS = (
             ),
             *(b" --root ", b" --hosts ", b" --json ", b" -vvv ", b" = ", b"'", b'"', b" ../.. ", b"\xf0\x9f\x98\x80"),
         ),
-        weight=0.1,
+        weight=0.5,
     ),
     Target(
         "selectors",
@@ -162,6 +162,5 @@ TARGETS = (
             b"2026-11-16T12:00:00Z",
         ),
         (b":", b",", b"[", b"]", b"/", b"\n", b"nan", b"inf", b"1e400", b"\xed\xa0\x80", b"digest:", b"::", b"%"),
-        weight=0.2,
     ),
 )

@@ -92,6 +92,5 @@ TARGETS = (
             b"\xff",
             b'"time":[]',
         ),
-        weight=0.2,
     ),
 )
