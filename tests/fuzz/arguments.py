@@ -46,8 +46,10 @@ def check_command(data: bytes) -> None:
     except click.exceptions.Exit as ended:
         assert isinstance(ended.exit_code, int)
     except click.ClickException as error:
+        shown = io.StringIO()
+        error.show(file=shown)
         assert error.exit_code > 0
-        assert error.format_message()
+        assert error.format_message() in shown.getvalue()
     except click.Abort:
         pass
 
