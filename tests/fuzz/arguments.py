@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-import shlex
+import re
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from typing import Any
@@ -23,27 +23,33 @@ from zkms.frame import pack
 from zkms.routing import _fits
 from zkms.subscribing import check_where
 
-UNSAFE = ("\0",)
+UNSAFE = "\0"
 """What no operating system hands over as an argument."""
+_ARGUMENT = re.compile(r"""'([^']*)'|"([^"]*)"|(\S+)""")
+"""As a shell takes a line apart, but for quotes in the middle of a word; many times as fast as shlex."""
+_NO_NAME = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""Surrogates that stand for no byte: what the environment holds has none of them."""
+_CONTEXT = click.Context(main)
+for _name in COMMANDS:  # now, while what is imported is watched by a guide
+    main.get_command(_CONTEXT, _name)
 
 
 def check_command(data: bytes) -> None:
     """A command line is understood, or refused with a sentence and an exit code; nothing is carried out."""
     text = text_of(data)
-    try:
-        arguments = shlex.split(text)
-    except ValueError:
-        arguments = text.split()
-    if any(each in argument for argument in arguments for each in UNSAFE):
+    if UNSAFE in text:
         return
+    arguments = [single or double or word for single, double, word in _ARGUMENT.findall(text)]
     try:
         with redirect_stdout(io.StringIO()):
             _understand(main, "zkms", arguments)
     except click.exceptions.Exit as ended:
         assert isinstance(ended.exit_code, int)
     except click.ClickException as error:
+        shown = io.StringIO()
+        error.show(file=shown)
         assert error.exit_code > 0
-        assert error.format_message()
+        assert error.format_message() in shown.getvalue()
     except click.Abort:
         pass
 
@@ -84,12 +90,10 @@ def check_settings(data: bytes) -> None:
     _expect(InvalidArgument, lambda: parse_auth([(first, rest)]))
     _expect(InvalidArgument, lambda: parse_auth(text))  # type: ignore[arg-type]
     _expect(click.ClickException, lambda: read_auth({"ZKMS_AUTH": text}))
-    if "\0" not in text:
-        encoded = (
-            os.fsencode(text) if not any("\ud800" <= c < "\udc80" or "\udcff" < c < "\ue000" for c in text) else b""
-        )
-        _expect(click.ClickException, lambda: read_auth({"ZKMS_AUTH_FILE": os.fsdecode(encoded)}))
-        _expect(InvalidArgument, lambda: read_tls({"ZKMS_TLS_CA": os.fsdecode(encoded)}))
+    if UNSAFE not in text:
+        name = "" if _NO_NAME.search(text) else os.fsdecode(os.fsencode(text))
+        _expect(click.ClickException, lambda: read_auth({"ZKMS_AUTH_FILE": name}))
+        _expect(InvalidArgument, lambda: read_tls({"ZKMS_TLS_CA": name}))
     _expect(click.UsageError, lambda: _moment(text))
     _expect(click.UsageError, lambda: _headers((first, rest)))
     _expect(click.UsageError, lambda: _parse(text))
@@ -140,7 +144,7 @@ TARGETS = (
             ),
             *(b" --root ", b" --hosts ", b" --json ", b" -vvv ", b" = ", b"'", b'"', b" ../.. ", b"\xf0\x9f\x98\x80"),
         ),
-        weight=0.1,
+        weight=0.5,
     ),
     Target(
         "selectors",
@@ -160,6 +164,5 @@ TARGETS = (
             b"2026-11-16T12:00:00Z",
         ),
         (b":", b",", b"[", b"]", b"/", b"\n", b"nan", b"inf", b"1e400", b"\xed\xa0\x80", b"digest:", b"::", b"%"),
-        weight=0.2,
     ),
 )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
 from fuzz.mutator import inputs
 from fuzz.target import Target, all_targets
+from zkms.cli import COMMANDS
 
 TARGETS = {target.name: target for target in all_targets()}
 SELECTED = 1000
@@ -55,3 +59,13 @@ def test_a_target_that_crashes_is_noticed() -> None:
     made = inputs(target.seeds, target.words, 5000, seed=1)
     with pytest.raises((AssertionError, struct.error)):
         all(target.check(data) is None for data in made)
+
+
+def test_every_command_is_there_once_the_targets_are() -> None:
+    """A guide sees what is imported while it looks; of a command that is imported when it is called it saw nothing."""
+    homes = {lazy.home.partition(":")[0] for lazy in COMMANDS.values()}
+    program = "import sys; from fuzz.target import all_targets; [*all_targets()]; print(*sys.modules, sep='\\n')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]
+    )
+    assert homes - set(done.stdout.split()) == set()

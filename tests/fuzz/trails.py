@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
-from pathlib import Path
+from pathlib import Path, PosixPath
+from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -28,6 +30,20 @@ FIRST_0 = b'{"v":0,"node":"n","pid":7,"time":1.5}\n'
 LINE_0 = b'{"event":"acked","time":2.0,"id":"p:7","sub":"s","topic":"users"}\n'
 DIRECTORY = Path(tempfile.mkdtemp(prefix="zkms-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
 FILE = DIRECTORY / f"node-{os.getpid()}-1.jsonl"
+FILE.touch()
+
+
+class InMemory(PosixPath):
+    """A file's name whose content is not read from a disk: opening files took most of the time."""
+
+    content = b""
+
+    def open(self, *_args: Any, **_options: Any) -> Any:
+        """The content, from its beginning."""
+        return io.BytesIO(self.content)
+
+
+IN_MEMORY = InMemory(FILE)
 
 
 def check(data: bytes) -> None:
@@ -37,9 +53,12 @@ def check(data: bytes) -> None:
 
 
 def _read(data: bytes) -> None:
-    FILE.write_bytes(data)
+    thorough = crc32(data) % 64 == 0
+    if thorough:
+        FILE.write_bytes(data)
+    IN_MEMORY.content = data
     try:
-        file = TrailFile(FILE)
+        file = TrailFile(FILE if thorough else IN_MEMORY)
     except NewerTrail:
         return
     found = list(file)
@@ -51,7 +70,7 @@ def _read(data: bytes) -> None:
     for event in events:
         assert 0 <= event.t < LAST_SECOND
         assert all(-(2**63) <= number < 2**63 for number in (event.seq or 0, event.i, event.n or 0, event.zxid or 0))
-    if crc32(data) % 64 == 0:  # slow, and the same for all events that pass as such
+    if thorough:  # slow, and the same for all events that pass as such
         origin = (file.source, *file.origin())
         rows = [_as_row(origin + msgspec.structs.astuple(event)) for event in events]
         assert table(rows).num_rows == len(events)
@@ -73,6 +92,5 @@ TARGETS = (
             b"\xff",
             b'"time":[]',
         ),
-        weight=0.2,
     ),
 )
