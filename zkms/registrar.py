@@ -224,15 +224,18 @@ class Registrar:
             queue = self._tree.queue(own, topic)
             stat = self._session.exists(path)
             state = self._queue_state(queue)
-            if gap is None and not tried and (stat is not None or state is not None):
-                subscription.id = self.new_id()  # of a process with the same client_id: not ours to go on with
+            mine = stat is not None and state is not None and stat.ephemeralOwner == self._session_id()
+            if gap is None and not (tried and mine) and (stat is not None or state is not None):
+                # Of a process with the same client_id; or of an attempt whose session has ended since, and then
+                # what was published before the next one would be missing in the middle of what it holds.
+                subscription.id, tried = self.new_id(), False
                 continue
             vanished = state is None and gap is not None and own == subscription.id
             if vanished or (state is not None and state[0].gone):
                 # Not made again under its id: late acks of what it held would hit its successor's entries.
                 self._moving[subscription] = self.new_id()
                 continue
-            if stat is not None and state is not None and stat.ephemeralOwner == self._session_id():
+            if mine:
                 break  # also the end of an attempt whose answer was lost
             operations: list[Operation] = []
             if state is None:
