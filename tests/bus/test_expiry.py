@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 
-from zkms import Bus, Gap
+from zkms import Bus, ConnectionLost, Gap
+from zkms.operations import Create, Operation
 from zkms.registrar import Registrar
+from zkms.session import State
 from zkms.subscription import Subscription
 from zkms.testing import expire
 from zkms.tree import QueueState, Tree, encode, parse_entry
@@ -318,3 +321,31 @@ def test_a_lost_queue_is_noticed_only_because_readers_look(
     bus.publish("users", 1)
     with pytest.raises(AssertionError):
         eventually(lambda: listener.events, timeout=1)
+
+
+def test_a_subscription_whose_registration_went_with_its_session_begins_with_the_next(
+    bus: Bus, connect: Connect, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reply was lost, and then the session: what its queue got until then would come with a hole behind it."""
+    connect().subscribe("users")
+    other, listener = connect(), Listener()
+    multi = other.session.multi
+    made: list[str] = []
+
+    def lose_reply_and_session(operations: Sequence[Operation], **options: Any) -> list[Any]:
+        done = multi(operations, **options)
+        if not made and any(isinstance(each, Create) and each.ephemeral for each in operations):
+            made.append("registered")
+            bus.publish("users", "of the first session")
+            expire(other)
+            eventually(lambda: other.session.generation == 2 and other.session.state is State.CONNECTED, timeout=20)
+            bus.publish("users", "of no session")
+            raise ConnectionLost("made up")
+        return done
+
+    monkeypatch.setattr(other.session, "multi", lose_reply_and_session)
+    listener.subscribe(other, "users")
+    assert made
+    bus.publish("users", "of the second session")
+    eventually(lambda: "of the second session" in listener.data, timeout=20)
+    assert [each for each in heard(listener) if each != "gap"] == ["of the second session"]
