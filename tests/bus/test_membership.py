@@ -345,7 +345,7 @@ def test_subscribers_that_come_and_go_leave_no_watches_and_no_snapshots_behind(b
         return sum(len(watches) for kind in bus.session._flow._once.values() for watches in kind.values())
 
     def snapshots() -> int:
-        return sum(isinstance(each, Members) for each in gc.get_objects())
+        return sum(type(each) is Members for each in gc.get_objects())
 
     guest = connect()
     sub = guest.subscribe("users")
