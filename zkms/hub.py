@@ -127,7 +127,7 @@ class Hub:
             while going:
                 try:
                     going = self._turn(selector)
-                except Exception as error:
+                except Exception as error:  # of our own making: whoever is carried is told, and none waits for ever
                     log.exception("the hub failed: all connections are made anew")
                     for visit in list(self._visits.values()):
                         self._leave(selector, visit, [], ConnectionDropped(f"the hub failed: {error!r}"))

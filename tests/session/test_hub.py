@@ -143,7 +143,6 @@ def test_the_thread_ends_when_nobody_is_left_and_comes_back_with_the_next(eventu
         eventually(lambda: not own.alive, timeout=10 * LINGER)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_has_a_hub_of_its_own(open_session: OpenSession) -> None:
     """The parent's thread is not there, and its sockets are not the child's to read."""
     open_session()

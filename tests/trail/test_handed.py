@@ -21,12 +21,12 @@ from .oracle import audit, exported
 
 Eventually = Callable[..., None]
 HOLDER = """
-import sys, time, zkms
+import signal, sys, zkms
 hosts, root, trail = sys.argv[1:]
 bus = zkms.connect(hosts, root=root, cleaner=False, trail=trail, client_id="first", session_timeout=4)
 subscription = bus.subscribe("users", name="audit")
 print([message.data for message in subscription.fetch(2, timeout=30)], flush=True)
-time.sleep(600)
+signal.pause()
 """
 
 

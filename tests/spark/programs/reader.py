@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import zkms
@@ -20,20 +21,28 @@ def die(_hold: Hold, commit: Any, _zxid: int | None) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def await_line(trail: Path, event: str) -> None:
+    """Until our trail says so on disk."""
+    deadline = time.monotonic() + 60
+    while not any(f'"{event}"'.encode() in file.read_bytes() for file in trail.glob("reader-*")):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"no {event!r} was written")
+        time.sleep(0.01)
+
+
 def main(kind: str, hosts: str, root: str, trail: str) -> None:
     """Read, by place or message by message; only what happens before "ready" is written to the trail."""
-    flush = 0.5
-    bus = zkms.connect(hosts, root=root, cleaner=False, trail=Trail(directory=trail, flush=flush), client_id="reader")
+    bus = zkms.connect(hosts, root=root, cleaner=False, trail=Trail(directory=trail, flush=0.5), client_id="reader")
     Hold._succeed = die  # type: ignore[method-assign]
     if kind == "durable":
         subscription = bus.subscribe("users", name="etl")
-        time.sleep(2 * flush)
+        await_line(Path(trail), "subscribed")
         print("ready", flush=True)
         subscription.ack(subscription.fetch(2, timeout=60))
     else:
         cursor = Cursor(bus, "users", "etl")
         cursor.open()
-        time.sleep(2 * flush)
+        await_line(Path(trail), "subscribed")
         print("ready", flush=True)
         cursor.ack(cursor.advance(cursor.begin(), wait=60.0))
 
