@@ -192,6 +192,20 @@ MECHANISMS = {
         ),
         Mechanism("members", "group", "the fence, for the members of a group", _unconditional("/lanes/")),
         Mechanism(
+            "resigning",
+            "group",
+            "who leaves while ZooKeeper does not answer is no member any more when it does",
+            patch=_attribute("zkms.registrar.Registrar", "_take_away", lambda *_args: None),
+        ),
+        Mechanism(
+            "joining",
+            "group",
+            "a claim is its member's, and not that of the next one with its name",
+            patch=_changed(
+                "zkms.rota.Rota", "_is_member", lambda known: lambda rota, owner, _since: known(rota, owner, 2**63)
+            ),
+        ),
+        Mechanism(
             "keys",
             "group",
             "the scopes, for the messages of a key",

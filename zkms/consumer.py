@@ -289,18 +289,24 @@ class Consumer:
                     self._lock.notify_all()
 
     def end(self, number: int, timeout: float) -> None:
-        """A lane is to be given back: store what is done with, and let the next one have it."""
+        """A lane is to be given back: store what is done with, and let the next one have it.
+
+        If ZooKeeper does not answer, that is for later; one that is closed then is no member any more, which does too.
+        """
         with self._lock:
             lane, reader = self._lanes.pop(number), self._readers.pop(number)
             lane.leaving = True
         self._bus.session.post(reader.close)
-        if lane.lost is None and not (lane.hold.drain(timeout) and lane.hold.release()):
+        if lane.lost is None and not self._give_back(lane.hold, timeout):
             self._owed.append(lane.hold)
         lane.drop()
 
     def settle_up(self) -> None:
         """Give back what could not be given back before: while we are a member, nobody else may take it."""
-        self._owed = [hold for hold in self._owed if not (hold.drain(0.0) and hold.release())]
+        self._owed = [hold for hold in self._owed if not self._give_back(hold, 0.0)]
+
+    def _give_back(self, hold: Hold, timeout: float) -> bool:
+        return self._bus.session.state is State.CONNECTED and hold.drain(timeout) and hold.release()
 
     @property
     def lanes(self) -> dict[int, Lane]:

@@ -207,10 +207,11 @@ class Cursor:
     def close(self) -> None:
         """Let the next one read; what was not acked stays."""
         hold, rota, self._hold, self._rota = self._hold, self._rota, None, None
-        if hold is None or rota is None or self._session.state is not State.CONNECTED:
-            return  # the session's end tells the next one
-        hold.drain(5.0)
-        hold.release()
+        if hold is None or rota is None:
+            return
+        if self._session.state is State.CONNECTED:
+            hold.drain(5.0)
+            hold.release()
         rota.leave()
 
     def _changed(self) -> None:
@@ -227,6 +228,7 @@ class Cursor:
             raise Closed("the cursor is closed")
         if self._session.generation != self._generation:
             rota.join()
+            hold.renew()
             self._generation, self._verified = self._session.generation, 0.0
         if time.monotonic() - self._verified >= VERIFY_EVERY:
             hold.verify()

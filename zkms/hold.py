@@ -78,9 +78,10 @@ class Claim(NamedTuple):
     """The transaction after which that one cannot have read anything; 0 if nobody has looked."""
 
 
-def claim(session: Session, path: str, me: str, may_take: Callable[[str], bool], deadline: float) -> Claim | str:
+def claim(session: Session, path: str, me: str, may_take: Callable[[str, int], bool], deadline: float) -> Claim | str:
     """Become the owner of a lane; or who has it, if `may_take` says that it must not be taken from that one.
 
+    It is asked with the owner's name and the transaction in which that one has written the ledger last.
     From then on nothing that the former owner sends is carried out.
     """
     token, former = secrets.token_hex(4), ""
@@ -92,7 +93,7 @@ def claim(session: Session, path: str, me: str, may_take: Callable[[str], bool],
             raise StoreError(f"overwritten by another program: {error}", path=path) from error
         if found.claim == token:
             return Claim(found, stat.version, not former, stat.mzxid, former)  # an attempt whose answer was lost
-        if found.owner and not may_take(found.owner):
+        if found.owner and not may_take(found.owner, stat.mzxid):
             return found.owner
         former = found.owner
         mine = Ledger(me, token, found.epoch + 1, found.parts, found.handed, found.doubtful)
@@ -389,6 +390,12 @@ class Hold:
             ours = False
         if not ours:
             self._lose("another process has taken it over")
+
+    def renew(self) -> None:
+        """Write the ledger, if it is ours: we are a new member, and others may take what was written before that."""
+        with self._idle:
+            self._stale = self.lost is None
+        self.flush()
 
     def drain(self, timeout: float) -> bool:
         """Wait until all is committed, at most `timeout` seconds."""

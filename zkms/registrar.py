@@ -83,6 +83,8 @@ class Registrar:
         self._worn: list[Registrable] = []
         self._leaving: list[tuple[str, str]] = []
         """Topics and ids of subscriptions that were given up while ZooKeeper did not answer."""
+        self._resigned: set[str] = set()
+        """Znodes of members that are none any more, where they may be left."""
         self._moving: dict[Registrable, str] = {}
         """New ids, until their registration is known to stand."""
         self._generation = 0
@@ -133,6 +135,37 @@ class Registrar:
             self._leaving.append((subscription.topic, subscription.id))
             self._wake.set()
             raise
+
+    def resign(self, member: str) -> None:
+        """Take a member's znode away, now if ZooKeeper answers, else when it is back.
+
+        As long as the session lives, a member that does not read would be waited for by all others.
+        """
+        with self._lock:
+            self._resigned.add(member)
+            if self._session.state is State.CONNECTED:
+                try:
+                    self._take_away(member)
+                except ConnectionLost as error:
+                    log.info("%s is taken away later: %s", member, error)
+                    self._wake_in(LOOK_AGAIN)
+
+    def stay(self, member: str) -> None:
+        """It is a member again."""
+        with self._lock:
+            self._resigned.discard(member)
+
+    def _take_away(self, member: str) -> None:
+        try:
+            stat = self._session.exists(member)
+            if stat is not None and stat.ephemeralOwner == self._session_id():
+                self._session.multi([Delete(member)])
+        except ConnectionLost:
+            raise
+        except ZkmsError as error:
+            if not failed_with(error, NodeMissing):
+                log.warning("%s cannot be taken away, and stays until the session ends: %s", member, error)
+        self._resigned.discard(member)
 
     def _leave(self, topic: str, subscription_id: str) -> None:
         queue = self._tree.queue(subscription_id, topic)
@@ -345,6 +378,8 @@ class Registrar:
             self._worn = [each for each in self._worn if each in self._subscriptions and not self._replace(each)]
             if self._worn:
                 self._wake_in(LOOK_AGAIN)
+            for member in list(self._resigned):
+                self._take_away(member)
         while self._leaving:
             self._leave(*self._leaving[0])
             del self._leaving[0]

@@ -90,6 +90,7 @@ class Rota:
         self.wake = threading.Event()
         """Set when there is something to look at."""
         self._session = bus.session
+        self._registrar = bus.registrar
         self._tree = bus.tree
         self._me = bus.client_id
         self._topic = topic
@@ -106,6 +107,8 @@ class Rota:
         self.ttr = 30.0
         """Seconds that messages in hand are waited for, before a partition is given back."""
         self._closed = False
+        self._ends = 0.0
+        """Until when what is done with may be stored, once it is closed."""
         self._stuck = False
         self._slow: dict[str, int] = {}
         self._timed = 0.0
@@ -120,14 +123,16 @@ class Rota:
     # -- membership ----------------------------------------------------------------------------------------------
 
     def join(self) -> None:
-        """Show that we are there."""
+        """Show that we are there, by a znode of our own: what was claimed before it was made is not ours."""
         path = self._tree.member(self._name, self._topic, self._me)
+        self._registrar.stay(path)
         generation = self._session.generation
         deadline = time.monotonic() + self._session.config.request_timeout
+        tried = False
         while True:
             stat = self._session.exists(path)
             mine = self._session.client_id
-            if stat is not None and mine is not None and stat.ephemeralOwner == mine[0]:
+            if tried and stat is not None and mine is not None and stat.ephemeralOwner == mine[0]:
                 break
             self._found = self._members() if self._recorded else None
             operations: list[Operation] = [Delete(path)] if stat is not None else []
@@ -141,16 +146,14 @@ class Rota:
                 if failed_with(error, NodeMissing, path=path) and stat is None:
                     raise error.cause from error  # the subscription is gone
             except ConnectionLost:
+                tried = True
                 if time.monotonic() >= deadline:
                     raise
         self._generation = generation
 
     def leave(self) -> None:
         """Be no member any more."""
-        try:
-            self._session.multi([Delete(self._tree.member(self._name, self._topic, self._me))])
-        except (TransactionFailed, ConnectionLost) as error:
-            log.info("%s will leave %s with its session: %s", self._me, self._name, error)
+        self._registrar.resign(self._tree.member(self._name, self._topic, self._me))
 
     def _state(self) -> MemberState:
         lanes = list(self._consumer.lanes.values())
@@ -170,8 +173,8 @@ class Rota:
         path = self._tree.ledger(self._name, self._topic, 0)
         deadline = time.monotonic() + self._session.config.request_timeout
 
-        def may_take(owner: str) -> bool:
-            return takeover or owner == self._me or not self._is_member(owner)
+        def may_take(owner: str, written: int) -> bool:
+            return takeover or owner == self._me or not self._is_member(owner, written)
 
         claimed = claim(self._session, path, self._me, may_take, deadline)
         if isinstance(claimed, str):
@@ -199,12 +202,18 @@ class Rota:
         except NodeMissing:
             return None
 
-    def _is_member(self, client: str) -> bool:
+    def _is_member(self, client: str, since: int) -> bool:
+        """Whether a client is a member, and was one already at a transaction.
+
+        One that has closed its subscription while ZooKeeper did not answer, or was killed, and is back under the same
+        name, does not know of what it has not given back.
+        """
         try:
             check_name("client", client)
         except InvalidArgument:
             return False  # no znode can have that name: the ledger was overwritten
-        return self._session.exists(self._tree.member(self._name, self._topic, client)) is not None
+        stat = self._session.exists(self._tree.member(self._name, self._topic, client))
+        return stat is not None and stat.czxid < since
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -219,22 +228,28 @@ class Rota:
         self.wake.set()
 
     def close(self, timeout: float) -> None:
-        """Give all back, and leave."""
+        """Give all back, and leave; what waits for ZooKeeper now does so as soon as it can."""
+        self._ends = time.monotonic() + timeout
         self._closed = True
         self.wake.set()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
+        if self._thread.ident is not None:
             self._thread.join(timeout)
-        for number in list(self._consumer.lanes):
-            self._consumer.end(number, timeout if self._session.state is State.CONNECTED else 0.0)
-        if self._session.state is State.CONNECTED:
-            self.leave()
+
+    def _depart(self) -> None:
+        try:
+            for number in list(self._consumer.lanes):
+                self._consumer.end(number, max(0.0, self._ends - time.monotonic()))
+        except ZkmsError as error:
+            log.warning("%s of %r could not be given back: %s", self._name, self._topic, error)
+        self.leave()
 
     def _run(self) -> None:
-        while not self._closed:
+        while True:
             self.wake.wait(TICK)
             woken = self.wake.is_set()
             self.wake.clear()
             if self._closed:
+                self._depart()
                 return
             try:
                 self._tend()
@@ -267,6 +282,8 @@ class Rota:
     def _look(self) -> None:
         if self._session.generation != self._generation:
             self.join()
+            for lane in list(self._consumer.lanes.values()):
+                lane.hold.renew()
         if self._unverified or not self._group:  # a durable one may be taken over while nothing is there to be acked
             self._unverified = False
             for lane in list(self._consumer.lanes.values()):
@@ -391,8 +408,8 @@ class Rota:
         path = self._tree.ledger(self._name, self._topic, number)
         deadline = time.monotonic() + self._session.config.request_timeout
 
-        def may_take(owner: str) -> bool:
-            return owner == self._me or not self._is_member(owner)  # asked now: it may have joined since we looked
+        def may_take(owner: str, written: int) -> bool:
+            return owner == self._me or not self._is_member(owner, written)  # asked now: it may have joined since
 
         self._session.exists(path, self.wake.set)
         claimed = claim(self._session, path, self._me, may_take, deadline)

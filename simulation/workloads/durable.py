@@ -9,6 +9,7 @@ from simulation import primitives
 from simulation.clockwork import World
 from simulation.workloads.base import TOPIC, Workload
 from simulation.workloads.publishing import Place
+from zkms.session import State
 
 
 class Delivery(NamedTuple):
@@ -66,9 +67,11 @@ class Durable(Workload):
             except (zkms.ConnectionLost, zkms.SubscriptionInUse):
                 primitives.sleep(1.0)
                 continue
-            self._work(sub, client)
+            self._work(bus, sub, client)
             if not sub.closed:
                 self._leave(sub)
+            if number and self.chance(0.2):
+                return  # the bus stays as it is
 
     def _leave(self, sub: zkms.Consumer) -> None:
         """Keep the place, and come back."""
@@ -77,16 +80,20 @@ class Durable(Workload):
         except zkms.ConnectionLost:
             primitives.sleep(0.5)
 
-    def _work(self, sub: zkms.Consumer, client: str) -> None:
+    def _gives_up(self, bus: zkms.Bus) -> bool:
+        """Whether a reader has had enough of a ZooKeeper that does not answer."""
+        return bus.session.state is not State.CONNECTED and self.chance(0.5)
+
+    def _work(self, bus: zkms.Bus, sub: zkms.Consumer, client: str) -> None:
         """Until the subscription is somebody else's, or we have had enough of it."""
         while self.healed or not self.chance(0.05):
             try:
-                messages = sub.fetch(self.number(self.most), timeout=5.0)
+                messages = sub.fetch(self.number(self.most), timeout=self.number(5))
             except (zkms.LostOwnership, zkms.NotSubscribed):
                 return
             except zkms.ConnectionLost:
                 continue
-            if not messages and sub.closed:
+            if not messages and (sub.closed or self._gives_up(bus)):
                 return
             hands = [(message, self._given(message, client)) for message in messages]
             if self.at_once and messages and self.chance(0.2):

@@ -12,8 +12,23 @@ import pytest
 PROJECT = Path(__file__).parents[2]
 WORKLOADS = ["live", "durable", "group", "limits", "transaction", "delayed", "cache", "letters", "dropping"]
 MECHANISMS = [
-    *("epoch", "sequence", "fan-out", "resend", "names", "gap", "fence", "parts", "scopes", "members", "keys"),
-    *("room", "refusal", "overflow", "together", "guard", "burial", "requeue", "backoff", "oldest", "giving-up"),
+    *("epoch", "sequence", "fan-out", "resend", "names", "gap", "fence", "parts", "scopes"),
+    *(
+        "members",
+        "resigning",
+        "joining",
+        "keys",
+        "room",
+        "refusal",
+        "overflow",
+        "together",
+        "guard",
+        "burial",
+        "requeue",
+        "backoff",
+        "oldest",
+        "giving-up",
+    ),
 ]
 ENOUGH = "2000"
 """Seeds that any of these is missed within; which one it is changes with the code, for so do the schedules."""

@@ -1,0 +1,136 @@
+"""Readers that leave while ZooKeeper does not answer: nobody waits for them when it does, and their process lives on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from zkms import Bus, Consumer
+from zkms.registrar import Registrar
+from zkms.rota import Rota
+from zkms.session import State
+from zkms.testing import Proxy
+from zkms.testing.server import Server
+
+from .conftest import Connect, Eventually
+
+LONG = 60.0
+"""Seconds of a session: much longer than these tests wait."""
+
+
+@pytest.fixture
+def proxy(zookeeper: Server) -> Iterator[Proxy]:
+    with Proxy(zookeeper.hosts) as started:
+        yield started
+
+
+def close_while_cut_off(sub: Consumer, worker: Bus, proxy: Proxy, eventually: Eventually) -> None:
+    """Close a subscription when ZooKeeper cannot be told; it can again when this returns."""
+    proxy.refuse()
+    proxy.drop()
+    eventually(lambda: worker.session.state is not State.CONNECTED)
+    began = time.monotonic()
+    sub.close(timeout=2.0)
+    assert time.monotonic() - began < 5.0
+    proxy.accept()
+
+
+def numbers(sub: Consumer, count: int, within: float = 20.0) -> set[Any]:
+    """What comes, until it is so much."""
+    got: set[Any] = set()
+    deadline = time.monotonic() + within
+    while len(got) < count and time.monotonic() < deadline:
+        messages = sub.fetch(10, timeout=1)
+        got |= {message.data for message in messages}
+        sub.ack(messages)
+    return got
+
+
+def check_a_member_that_has_left_is_not_waited_for(
+    bus: Bus, connect: Connect, proxy: Proxy, eventually: Eventually, within: float = 20.0
+) -> None:
+    """Not said so, it would keep its partitions as long as its process lives."""
+    worker = connect(hosts=proxy.hosts, session_timeout=LONG)
+    sub = worker.subscribe("jobs", group="workers", partitions=2)
+    eventually(lambda: sub.partitions == [0, 1])
+    close_while_cut_off(sub, worker, proxy, eventually)
+    bus.publish_many("jobs", range(10), key=str)
+    assert numbers(connect().subscribe("jobs", group="workers"), 10, within) == set(range(10))
+    assert worker.session.generation == 1  # no session's end has helped
+
+
+def test_a_member_that_has_left_is_not_waited_for(
+    bus: Bus, connect: Connect, proxy: Proxy, eventually: Eventually
+) -> None:
+    """Another one has its partitions as soon as ZooKeeper answers."""
+    check_a_member_that_has_left_is_not_waited_for(bus, connect, proxy, eventually)
+
+
+def test_unless_that_is_told_later_it_would_be(
+    bus: Bus, connect: Connect, proxy: Proxy, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mechanism is what does it."""
+    monkeypatch.setattr(Registrar, "_take_away", lambda *_args: None)
+    with pytest.raises(AssertionError, match="set"):
+        check_a_member_that_has_left_is_not_waited_for(bus, connect, proxy, eventually, within=4.0)
+
+
+def test_a_durable_subscription_can_be_read_elsewhere(
+    bus: Bus, connect: Connect, proxy: Proxy, eventually: Eventually
+) -> None:
+    """And is not in use by one that has closed it."""
+    worker = connect(hosts=proxy.hosts, session_timeout=LONG)
+    sub = worker.subscribe("jobs", name="ledger")
+    bus.publish_many("jobs", range(10))
+    close_while_cut_off(sub, worker, proxy, eventually)
+    member = bus.tree.member("ledger", "jobs", worker.client_id)
+    eventually(lambda: bus.session.exists(member) is None)
+    assert numbers(connect().subscribe("jobs", name="ledger"), 10) == set(range(10))
+    assert worker.session.generation == 1
+
+
+def check_one_that_is_back_does_not_keep_what_it_has_forgotten(
+    bus: Bus,
+    connect: Connect,
+    proxy: Proxy,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+    within: float = 20.0,
+) -> None:
+    """The partitions that it could not give back are read by whom the plan gives them to."""
+    worker = connect(hosts=proxy.hosts, session_timeout=LONG, client_id="b")
+    sub = worker.subscribe("jobs", group="workers", partitions=2)
+    eventually(lambda: sub.partitions == [0, 1])
+    monkeypatch.setattr(worker.registrar, "_take_away", lambda *_args: None)  # it is back before that is done
+    close_while_cut_off(sub, worker, proxy, eventually)
+    eventually(lambda: worker.session.state is State.CONNECTED)
+    other = connect(client_id="a").subscribe("jobs", group="workers")  # the first by name: it makes the plan
+    plan = bus.tree.group("workers", "jobs")
+    eventually(lambda: b'"a"' in bus.session.get(plan)[0])
+    again = worker.subscribe("jobs", group="workers")
+    bus.publish_many("jobs", range(10), key=str)
+    eventually(lambda: sorted(other.partitions + again.partitions) == [0, 1], timeout=within)
+    assert numbers(other, 1)
+    assert worker.session.generation == 1
+
+
+def test_one_that_is_back_does_not_keep_what_it_has_forgotten(
+    bus: Bus, connect: Connect, proxy: Proxy, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim is its member's, and a member is a new one each time."""
+    check_one_that_is_back_does_not_keep_what_it_has_forgotten(bus, connect, proxy, eventually, monkeypatch)
+
+
+def test_unless_a_claim_was_its_members_it_would(
+    bus: Bus, connect: Connect, proxy: Proxy, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mechanism is what does it."""
+    known = Rota._is_member
+    monkeypatch.setattr(Rota, "_is_member", lambda self, client, _since: known(self, client, 2**63))
+    with pytest.raises(AssertionError, match="did not come true"):
+        check_one_that_is_back_does_not_keep_what_it_has_forgotten(
+            bus, connect, proxy, eventually, monkeypatch, within=4.0
+        )
