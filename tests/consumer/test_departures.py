@@ -1,4 +1,4 @@
-"""Readers that leave while ZooKeeper does not answer: nobody waits for them when it does, and their process lives on."""
+"""Readers that leave while ZooKeeper does not answer: nobody waits for them when it does, while their process lives."""
 
 from __future__ import annotations
 
