@@ -255,8 +255,10 @@ class Registrar:
             own = self._moving.get(subscription, subscription.id)
             path = self._tree.registration(topic, own)
             queue = self._tree.queue(own, topic)
-            stat = self._session.exists(path)
             state = self._queue_state(queue)
+            stat = self._session.exists(path)
+            if state is None and stat is not None:  # one transaction makes both: perhaps just now
+                state = self._queue_state(queue)
             mine = stat is not None and state is not None and stat.ephemeralOwner == self._session_id()
             if gap is None and not (tried and mine) and (stat is not None or state is not None):
                 # Of a process with the same client_id; or of an attempt whose session has ended since, and then

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -349,3 +349,43 @@ def test_a_subscription_whose_registration_went_with_its_session_begins_with_the
     bus.publish("users", "of the second session")
     eventually(lambda: "of the second session" in listener.data, timeout=20)
     assert [each for each in heard(listener) if each != "gap"] == ["of the second session"]
+
+
+@pytest.mark.of_threads
+def test_a_registration_that_is_carried_out_between_two_looks_is_the_subscriptions(
+    bus: Bus, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reply was lost, and the server that is asked hears of it late: it must not be left for one with another id."""
+    witness = connect().subscribe("users")
+    other = connect()
+    multi, exists, get = other.session.multi, other.session.exists, other.session.get
+    late: list[Sequence[Operation]] = []
+    registrations: list[int] = []
+
+    def lose(operations: Sequence[Operation], **options: Any) -> list[Any]:
+        if any(isinstance(each, Create) and each.ephemeral for each in operations):
+            registrations.append(len(operations))
+            if len(registrations) == 1:
+                late.append(operations)
+                raise ConnectionLost("made up")
+        return multi(operations, **options)
+
+    def then_arrive(look: Callable[..., Any]) -> Callable[..., Any]:
+        def looked(path: str, *args: Any, **options: Any) -> Any:
+            try:
+                return look(path, *args, **options)
+            finally:
+                if late and "users" in path:
+                    multi(late.pop())
+
+        return looked
+
+    monkeypatch.setattr(other.session, "multi", lose)
+    monkeypatch.setattr(other.session, "exists", then_arrive(exists))
+    monkeypatch.setattr(other.session, "get", then_arrive(get))
+    sub = other.subscribe("users")
+    assert registrations
+    assert not late
+    assert {info.subscription for info in bus.subscriptions("users")} == {witness.id, sub.id}
+    bus.publish("users", 1)
+    assert sub.get(timeout=5).data == 1
