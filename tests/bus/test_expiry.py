@@ -355,7 +355,7 @@ def test_a_subscription_whose_registration_went_with_its_session_begins_with_the
 def test_a_registration_that_is_carried_out_between_two_looks_is_the_subscriptions(
     bus: Bus, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its reply was lost, and the server that is asked hears of it late: it must not be left for one with another id."""
+    """Its reply was lost, and the server that is asked hears of it late: it must not be left for another id."""
     witness = connect().subscribe("users")
     other = connect()
     multi, exists, get = other.session.multi, other.session.exists, other.session.get
