@@ -105,6 +105,8 @@ class Consumer:
         self._lock = Alarm()
         self._news: deque[Callable[[], object]] = deque()
         """What the user's callbacks are to be told, by whoever takes the next message."""
+        self._told: deque[Callable[[], None]] = deque()
+        """Of the gaps among them that were announced: what is to be called once the user knows."""
         self._strange: deque[tuple[Fetched, Exception]] = deque()
         self._closed = False
         self._removed = False
@@ -248,6 +250,7 @@ class Consumer:
             listed=hold.forget,
             fresh=False,
         )
+        hold.is_there = reader.knows
         if not hold.handed.known:
             hold.handed.doubtful = self._doubtful(queue, claimed, reader)
         if self._bus.trail is not None:
@@ -379,7 +382,7 @@ class Consumer:
             for lot in lots.values():
                 entry: Held = lot[0].entry
                 entry.lane.settle_all(entry, lot)
-                stored.append((lot[0], entry.lane.hold.mark(entry, wait=True)))
+                stored.append((lot[0], entry.lane.store(entry, wait=True)))
         return stored
 
     def __iter__(self) -> Iterator[Message]:
@@ -493,8 +496,7 @@ class Consumer:
     def _next_some(self, most: int, deadline: float | None) -> list[Message]:
         """The next messages, at least one and up to `most`; none at the deadline, or if we are closed."""
         while True:
-            if self._news:
-                self._tell_news()
+            self._tell_first()
             with self._lock:
                 some = self._take(most)
                 if not some and not self._news:
@@ -508,6 +510,11 @@ class Consumer:
                 # Where messages have to be reserved, they come one by one.
                 reserved = some[0].entry.lane.reserve(some[0]) if some else None
             if some and (reserved is None or self._is_reserved(some[0], reserved)):
+                try:
+                    self._tell_first()
+                except BaseException:  # a callback that wants to exit
+                    self.give_back(some)
+                    raise
                 return some
 
     def _is_reserved(self, message: Message, stored: Future[None] | None) -> bool:
@@ -585,13 +592,29 @@ class Consumer:
 
     # -- what lanes tell -----------------------------------------------------------------------------------------
 
-    def gap(self, reason: str) -> None:
-        """Something may have been missed."""
+    def gap(self, reason: str, told: Callable[[], None] | None = None) -> None:
+        """Something may have been missed; `told` is called when the user knows."""
         log.warning("%s of %r may have missed messages: %s", self.id, self.topic, reason)
         if self._bus.trail is not None:
             self._bus.trail.note("gap", sub=self.id, topic=self.topic, kind=self.kind, reason=reason)
         if self._on_gap is not None:
-            self._news.append(partial(self._on_gap, Gap(self.topic, self.id, reason)))
+            self._news.append(partial(self._announce, self._on_gap, Gap(self.topic, self.id, reason), told))
+        elif told is not None:
+            told()
+
+    def _announce(self, on_gap: OnGap, gap: Gap, told: Callable[[], None] | None) -> None:
+        try:
+            on_gap(gap)
+        finally:
+            if told is not None:
+                self._told.append(told)
+
+    def told(self) -> None:
+        """The user knows of all that was announced: those gaps need not stay. Also for zkms.aio, when that is so."""
+        if self._told:
+            with self._lock:
+                while self._told:
+                    self._told.popleft()()
 
     def flagged(self) -> None:
         """The queue was full, and publishers skip it: the rota's thread tells them that it is not any more."""
@@ -652,6 +675,12 @@ class Consumer:
         log.warning("%r: %s: %s", self.topic, type(error).__name__, error, exc_info=None if message is None else error)
         if self._on_error is not None:
             self._news.append(partial(self._on_error, error, message))
+
+    def _tell_first(self) -> None:
+        """Callbacks come before the messages that were taken after what they tell of."""
+        if self._news:
+            self._tell_news()
+        self.told()
 
     def _tell_news(self) -> None:
         while self._news:

@@ -145,6 +145,8 @@ class Hold:
         self.refused = False
         """Whether that is because ZooKeeper refuses what we write: who claims the lane again meets the same."""
         self.path = path
+        self.is_there: Callable[[str], bool] = lambda _path: True
+        """Whether an entry may still be in the queue: of one that is not, the ledger need not know anything."""
         self._session = session
         self._ledger = msgspec.structs.replace(claimed.ledger, handed=None, doubtful=0)  # of no use in every commit
         self._version = claimed.version
@@ -212,12 +214,13 @@ class Hold:
             sequence = next(iter(self._dirty))
             entry, futures = self._dirty.pop(sequence)
             part, added = entry.snapshot()
-            if part is None:
-                parts.pop(sequence, None)
-                added.append(Delete(entry.path))
-            else:
+            if part is not None and self.is_there(entry.path):
                 parts[sequence] = part
+            else:
+                parts.pop(sequence, None)
                 self._gone.discard(sequence)
+            if part is None:
+                added.append(Delete(entry.path))
             operations += added
             size += transaction_size(added, self._session.overhead)
             entries.append((entry, futures))
@@ -346,7 +349,7 @@ class Hold:
         for entry, _ in commit.entries:
             entry.committed(zxid)
         with self._idle:
-            self.parts = {number: part for number, part in commit.ledger.parts.items() if number not in self._gone}
+            self.parts = self._without_gone(commit.ledger)
             self._version = commit.version + 1
             self._commit = None
             self._idle.notify_all()
@@ -354,6 +357,10 @@ class Hold:
             for future in futures:
                 future.set_result(None)
         self.flush()
+
+    def _without_gone(self, written: Ledger) -> dict[int, Part]:
+        """What the ledger says, but for what was removed by others while it was being written."""
+        return {number: part for number, part in written.parts.items() if number not in self._gone}
 
     def _fail(self, commit: _Commit, error: BaseException) -> None:
         with self._idle:
@@ -458,7 +465,7 @@ class Hold:
         with self._idle:
             self._seized = False
             if committed is not None:
-                self.parts = dict(committed.parts)
+                self.parts = self._without_gone(committed)
                 self._version += 1
                 for entry in entries:  # one that is gone cannot be deleted again
                     entry.committed(None)

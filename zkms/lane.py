@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -26,6 +27,7 @@ import msgspec
 from zkms import frame as frames
 from zkms.errors import CannotDecode, ConnectionLost, LostOwnership, ZkmsError
 from zkms.frame import Packed
+from zkms.gaps import Gaps
 from zkms.held import LATE, Held
 from zkms.hold import Hold, Unsure
 from zkms.inbox import Fetched, Inbox, Item, Marker
@@ -52,8 +54,8 @@ DURABLE = ""
 class Notes(Protocol):
     """What a lane tells its consumer; called with the lock held, so none of it may wait."""
 
-    def gap(self, reason: str) -> None:
-        """Something may have been missed at this place."""
+    def gap(self, reason: str, told: Callable[[], None] | None = None) -> None:
+        """Something may have been missed at this place; `told` is called when the user knows, with the lock held."""
         ...
 
     def flagged(self) -> None:
@@ -147,6 +149,7 @@ class Lane:
         self._careful = CAREFUL if careful else 0
         self._parking = parking
         self.patience = patience
+        self._gaps = Gaps(hold.mark)
         self._stack: list[tuple[Held, Iterator[Message | Undecodable]]] = []
         """Entries that are being given out: the last one first, those below it have a lower priority."""
         self._scopes: dict[str, _Scope] = {}
@@ -253,6 +256,8 @@ class Lane:
             return
         if items is not None:
             self._stack.append((entry, items))
+            if not entry.complete:
+                self._gaps.opened(entry.sequence)
             again = entry.frame.again or self.hold.handed.before(entry.priority, entry.sequence)
             self.hold.handed.reach(entry.priority, entry.sequence)
             places = ((1 << entry.count) - 1) & ~entry.done
@@ -263,20 +268,16 @@ class Lane:
             raise CannotDecode("not a name that zkms gives")
         if fetched.entry.gap:
             record = decode(fetched.raw, GapRecord)
-            self._note.gap(record.reason)
+            entry = Held(self, frames.Frame("", 0, 0.0, []), fetched, None)
+            self._gaps.reach(entry)
+            self._note.gap(record.reason, partial(self._gaps.told, entry.sequence))
             if record.full:
                 self._note.flagged()
-            return self._done_with(fetched), None
+            return entry, None
         if fetched.entry.body is not None and not fetched.raw:
             raise CannotDecode("the body it points to is missing")
         part = self.hold.parts.get(fetched.entry.sequence)
         return self._unpacker.unpack_held(fetched, lambda frame: Held(self, frame, fetched, part))
-
-    def _done_with(self, fetched: Fetched) -> Held:
-        """An entry that has no messages."""
-        entry = Held(self, frames.Frame("", 0, 0.0, []), fetched, None)
-        self.hold.mark(entry)
-        return entry
 
     def _passes(self, message: Message) -> bool:
         """Whether a message may be given out now; if not, it has been dealt with."""
@@ -287,7 +288,7 @@ class Lane:
             self._note.happened("expired", self, entry, index, "")
             entry.otherwise |= 1 << index
             entry.finish((index,))
-            self.hold.mark(entry)
+            self.store(entry)
             return False
         tried = entry.tries.get(index)
         most = self._policy.max_attempts
@@ -357,7 +358,7 @@ class Lane:
             self._note.happened("expired", self, entry, index, "")
             entry.otherwise |= 1 << index
             entry.finish((index,))
-            self.hold.mark(entry)
+            self.store(entry)
             return False
         return True
 
@@ -433,7 +434,14 @@ class Lane:
         with self._lock:
             entry.check(message)
             self.settle(entry, message)
-            return self.hold.mark(entry, wait=True)
+            return self.store(entry, wait=True)
+
+    def store(self, entry: Held, *, wait: bool = False) -> Future[None] | None:
+        """Commit what is done with of an entry, with the lock held; then the gaps behind it, if nothing is left."""
+        stored = self.hold.mark(entry, wait=wait)
+        if entry.complete:
+            self._gaps.finished(entry.sequence)
+        return stored
 
     def settle(self, entry: Held, message: Message) -> None:
         """Done with, with the lock held; to be marked afterwards."""
@@ -457,6 +465,8 @@ class Lane:
             for message in messages:
                 if stored:
                     self.settle(message.entry, message)
+                    if message.entry.complete:
+                        self._gaps.finished(message.entry.sequence)
                 else:
                     message.entry.done &= ~(1 << message.index)
 
@@ -504,7 +514,7 @@ class Lane:
         with self._lock:
             entry.check(message)
             self.settle(entry, message)
-            self.hold.mark(entry)  # before anybody sees that nothing is in hand, and gives the lane back
+            self.store(entry)  # before anybody sees that nothing is in hand, and gives the lane back
 
     def _advance(self, message: Message) -> None:
         """A message of a scope that others wait for is done with: it is the next one's turn."""
@@ -574,7 +584,7 @@ class Lane:
         self._note.happened("dead", self, entry, index, reason)
         if message is not None and self._scopes:
             self._advance(message)
-        return self.hold.mark(entry, wait=True)
+        return self.store(entry, wait=True)
 
     def _alone(self, entry: Held, index: int) -> bytes:
         """One message as a frame of its own."""
@@ -631,6 +641,7 @@ class Lane:
                 entry.latest.clear()
             for _, message in self._hands:
                 message.entry.latest.clear()
+            self._gaps.clear()
             self._stack.clear()
             self._resumed.clear()
             self._scopes.clear()

@@ -4,6 +4,8 @@ ZooKeeper has no condition on child counts, so the limit is kept by budget: havi
 messages, a publisher may add r/4 before it looks again. One publisher alone never exceeds a limit; p of them by at most
 p budgets. A queue without room is flagged: one transaction marks the registration, leaves a gap entry as the queue's
 last, and bumps the epoch, so that every publisher skips the queue until its owner has drained it and cleared the flag.
+The epoch must be the one that was known before the look: a publisher that was held up in between, while the queue was
+flagged by another and drained, would announce a gap where nothing is missing.
 That is for subscriptions that take a gap; others reject the message, `QueueFull`, or give up their oldest entries, for
 which a gap entry is left as well.
 Bytes are bounded in the same way: a few large messages must not fill ZooKeeper's memory, nor keep a producer's bodies.
@@ -21,8 +23,8 @@ from typing import NamedTuple
 import msgspec
 
 from zkms.access import acl
-from zkms.errors import ConnectionLost, NodeExists, NodeMissing, QueueFull, TransactionFailed, Unauthorised
-from zkms.membership import MAX_TOPICS, Member
+from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, QueueFull, TransactionFailed, Unauthorised
+from zkms.membership import MAX_TOPICS, Member, Members
 from zkms.operations import MAX_TRANSACTION, Check, Create, Delete, Operation, SetData
 from zkms.routing import Target
 from zkms.session import Session, failed_with
@@ -76,10 +78,13 @@ class Limits:
         self._budgets: OrderedDict[str, dict[tuple[str, str], Room]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def admit(self, topic: str, targets: Sequence[Target], need: Room, deadline: float | None = None) -> bool:
+    def admit(
+        self, topic: str, snapshot: Members, targets: Sequence[Target], need: Room, deadline: float | None = None
+    ) -> bool:
         """Take `need` off the budgets, looking where they are used up; False if a queue had to be flagged.
 
-        Raises `QueueFull` if one without room rejects what is published.
+        `snapshot` is what the targets were chosen from. Raises `QueueFull` if one without room rejects what is
+        published.
         """
         with self._lock:
             budgets = self._budgets.setdefault(topic, {})
@@ -93,15 +98,21 @@ class Limits:
                 for target in targets:
                     budgets[target.queue] = budgets[target.queue].less(need)
                 return True
-        return self._look(topic, targets, short, need, deadline)
+        return self._look(topic, snapshot, targets, short, need, deadline)
 
     def _look(
-        self, topic: str, targets: Sequence[Target], short: list[Target], need: Room, deadline: float | None
+        self,
+        topic: str,
+        snapshot: Members,
+        targets: Sequence[Target],
+        short: list[Target],
+        need: Room,
+        deadline: float | None,
     ) -> bool:
         room = self._room(short, deadline)
         overfull = [target for target in short if not room[target.queue].holds(need)]
         for target in sorted(overfull, key=lambda target: target.member.registration.overflow != "reject"):
-            self._overflow(target, _excess(target.member, room[target.queue], need), need, deadline)
+            self._overflow(target, snapshot, _excess(target.member, room[target.queue], need), need, deadline)
         with self._lock:
             budgets = self._budgets.setdefault(topic, {})
             for queue, free in room.items():
@@ -111,14 +122,14 @@ class Limits:
                     budgets[target.queue] = budgets.get(target.queue, NONE).less(need)
         return not overfull
 
-    def _overflow(self, target: Target, what: str, need: Room, deadline: float | None) -> None:
+    def _overflow(self, target: Target, snapshot: Members, what: str, need: Room, deadline: float | None) -> None:
         member = target.member
         if member.registration.overflow == "reject":
             raise QueueFull(member.topic, member.subscription, what)
         if member.registration.overflow == "drop-oldest":
             self._drop_oldest(target, what, need)
         else:
-            self._flag(target, what, deadline)
+            self._flag(target, snapshot, what, deadline)
 
     def _room(self, targets: list[Target], deadline: float | None) -> dict[tuple[str, str], Room]:
         """How much fits; counted from the names only where the number of entries does not settle it."""
@@ -187,7 +198,7 @@ class Limits:
         entries = [parse_entry(name) for name in names]
         return Room(sum(entry.messages for entry in entries), sum(entry.size for entry in entries), len(entries))
 
-    def _flag(self, target: Target, what: str, deadline: float | None) -> None:
+    def _flag(self, target: Target, snapshot: Members, what: str, deadline: float | None) -> None:
         name, topic = target.queue
         gap = encode(GapRecord(f"more than {what} were waiting", full=True))
         entry = f"{self._tree.queue(name, topic)}/{entry_prefix(0, len(gap), gap=True)}"
@@ -197,14 +208,14 @@ class Limits:
                     Check(self._tree.registration(topic, name), -1),
                     Create(self._tree.full_flag(topic, name)),
                     Create(entry, gap, sequence=True, acl=acl(target.member.acl)),
-                    SetData(self._tree.topic(topic), b""),
+                    SetData(self._tree.topic(topic), b"", snapshot.epoch_of(topic)),
                 ],
                 deadline=deadline,
             )
             log.warning("%s of %s has %s waiting: skipped until it has caught up", topic, name, what)
         except TransactionFailed as error:
-            # Flagged by another publisher, or gone: either way the membership has changed.
-            if not (failed_with(error, NodeExists) or failed_with(error, NodeMissing)):
+            # Flagged by another publisher, perhaps drained since, or gone: the membership has changed, look again.
+            if not any(failed_with(error, kind) for kind in (NodeExists, NodeMissing, BadVersion)):
                 raise
         except ConnectionLost as error:
             if not error.outcome_unknown:

@@ -61,6 +61,10 @@ class Members(msgspec.Struct):
     ticket: int = 0
     """Ascending in the order of asking, which is that of the answers."""
 
+    def epoch_of(self, topic: str) -> int:
+        """That of the topic itself, or of a pattern that stands for it."""
+        return next((epoch for pattern, epoch in self.patterns if pattern == topic), self.epoch)
+
 
 class Membership:
     """Snapshots by topic, at most `MAX_TOPICS` of them. Thread-safe.

@@ -135,7 +135,7 @@ class Publisher:
         """Who gets it, if there is room for it."""
         need = Room(len(outgoing.packed), sum(message.size for message in outgoing.packed))
         snapshot = self._resolve(outgoing)
-        while not self._limits.admit(outgoing.topic, outgoing.targets, need, outgoing.deadline):
+        while not self._limits.admit(outgoing.topic, snapshot, outgoing.targets, need, outgoing.deadline):
             self._membership.forget(outgoing.topic)
             self._check_deadline(outgoing)
             snapshot = self._resolve(outgoing)

@@ -116,6 +116,10 @@ class Reader:
         if self._watched and self._session.state is State.CONNECTED:
             self._session.watch_children_no_more(self.queue)
 
+    def knows(self, path: str) -> bool:
+        """Whether an entry that we have heard of may be there still; from any thread."""
+        return path.rpartition("/")[2] in self._known
+
     def advance(self) -> None:
         """Take entries while there is room; list if need be."""
         if self._closed or self._session.state is not State.CONNECTED:

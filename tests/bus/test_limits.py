@@ -168,6 +168,40 @@ def test_a_subscriber_that_is_slow_again_hears_of_a_gap_again(
     assert kinds == expected
 
 
+def test_a_publisher_that_was_held_up_flags_no_queue_that_was_drained_meanwhile(
+    bus: Bus, connect: Connect, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saw a full queue; another one flagged it, and its owner was told of that gap. There is no second one."""
+    listener = Listener()
+    listener.go.clear()
+    listener.subscribe(connect(), "users", limit=LIMIT)
+    late = connect()
+    publish_singly(bus, list(range(LIMIT)))
+    looked, go_on = threading.Event(), threading.Event()
+    flag = Limits._flag
+
+    def held_up(self: Limits, *args: Any) -> None:
+        if not looked.is_set():
+            looked.set()
+            assert go_on.wait(30)
+        flag(self, *args)
+
+    monkeypatch.setattr(Limits, "_flag", held_up)
+    publishing = threading.Thread(target=late.publish, args=("users", "late"))
+    publishing.start()
+    assert looked.wait(30)
+    bus.publish("users", "skipped")
+    listener.go.set()
+    eventually(lambda: listener.gaps)
+    eventually(lambda: not any(info.full for info in bus.subscriptions("users")))
+    go_on.set()
+    publishing.join(30)
+    bus.publish("users", "after")
+    eventually(lambda: listener.data[-1] == "after")
+    assert listener.data == [*range(LIMIT), "late", "after"]
+    assert len(listener.gaps) == 1
+
+
 def test_a_pulling_subscriber_is_limited_too(bus: Bus, connect: Connect) -> None:
     """The gap is announced between the last old and the first new message."""
     listener = Listener()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 import zkms
 from zkms import AlreadyAcked, AlreadySubscribed, Bus, InvalidArgument, LostOwnership, NotSubscribed, SubscriptionInUse
 from zkms.hold import Hold
 from zkms.purge import delete_children, delete_queue
-from zkms.tree import Ledger, decode
+from zkms.tree import Ledger, decode, parse_entry
 
 from .conftest import Connect, Eventually
 
@@ -300,3 +303,76 @@ def test_the_ledger_forgets_entries_that_others_have_removed(
     assert message is not None
     assert message.data == 3
     message.ack()
+
+
+def dropping(bus: Bus, connect: Connect, on_gap: Callable[[zkms.Gap], object]) -> tuple[Any, list[Any]]:
+    """A reader that has a frame of two messages in hand, which was dropped; then came three, and the gap is next."""
+    sub = connect().subscribe("users", name="latest", limit=4, overflow="drop-oldest", on_gap=on_gap)
+    bus.publish_many("users", range(2))
+    held = sub.fetch(2, timeout=10)
+    assert [message.data for message in held] == [0, 1]
+    for number in range(2, 5):
+        bus.publish("users", number)
+    return sub, held
+
+
+def gap_entries(bus: Bus) -> list[str]:
+    """Gaps in that reader's queue."""
+    return [name for name in bus.session.children(bus.tree.queue("latest", "users"))[0] if parse_entry(name).gap]
+
+
+def test_a_gap_is_told_before_a_message_from_behind_it_is_given_out(bus: Bus, connect: Connect) -> None:
+    """Not with the call after: its caller would take that message for the next one."""
+    gaps: list[zkms.Gap] = []
+    sub, _ = dropping(bus, connect, gaps.append)
+    assert [(sub.get(timeout=10).data, len(gaps)) for _ in range(3)] == [(2, 0), (3, 0), (4, 1)]
+
+
+def test_a_gap_stays_in_the_queue_until_it_was_told(bus: Bus, connect: Connect) -> None:
+    """A reader that dies before it was told, or while it is, leaves it to the next one."""
+    seen: list[list[str]] = []
+    subscriptions: list[Any] = []
+
+    def on_gap(_gap: zkms.Gap) -> None:
+        assert subscriptions[0].lanes[0].hold.drain(10.0)
+        seen.append(gap_entries(bus))
+
+    sub, held = dropping(bus, connect, on_gap)
+    subscriptions.append(sub)
+    for message in [*held, sub.get(timeout=10), sub.get(timeout=10)]:
+        message.ack()
+    last = sub.get(timeout=10)
+    assert [len(names) for names in seen] == [1]
+    last.ack()
+    assert gap_entries(bus) == []
+
+
+def test_a_gap_is_told_again_while_a_message_before_it_is_not_acked(bus: Bus, connect: Connect) -> None:
+    """What was dropped while it was in a reader's hands does not come again if that one dies: the next one hears so."""
+    gaps: list[zkms.Gap] = []
+    sub, held = dropping(bus, connect, gaps.append)
+    for _ in range(3):
+        sub.get(timeout=10).ack()
+    held[0].ack()
+    assert len(gaps) == 1
+    again: list[zkms.Gap] = []
+    other = connect().subscribe("users", name="latest", takeover=True, on_gap=again.append)
+    assert other.get(timeout=2) is None
+    assert [gap.reason for gap in again] == [gap.reason for gap in gaps]
+    assert other.get(timeout=0.1) is None
+    assert other.lanes[0].hold.drain(10.0)
+    assert gap_entries(bus) == []
+
+
+def test_nothing_is_noted_of_an_entry_that_is_known_to_be_gone(bus: Bus, connect: Connect) -> None:
+    """Its messages are in hand and can be acked, but it does not come again: the ledger would only grow by it."""
+    sub, held = dropping(bus, connect, lambda _gap: None)
+    for _ in range(3):
+        sub.get(timeout=10).ack()
+    path = bus.tree.ledger("latest", "users", 0)
+    held[0].ack()
+    assert decode(bus.session.get(path)[0], Ledger).parts == {}
+    held[1].ack()
+    assert sub.lanes[0].hold.drain(10.0)
+    assert decode(bus.session.get(path)[0], Ledger).parts == {}
+    assert bus.session.children(bus.tree.queue("latest", "users"))[0] == []

@@ -71,6 +71,12 @@ class Supply(Waiting):
             return []
         return some
 
+    async def tell(self) -> None:
+        """Call the callbacks that are due; then the gaps among what they told of need not stay."""
+        await super().tell()
+        if self._source is not None:
+            self._source.told()
+
     async def _tell_first(self, source: Consumer, taken: list[Message]) -> None:
         """Callbacks come before the messages that were taken after what they tell of."""
         try:
