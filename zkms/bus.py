@@ -2,10 +2,10 @@
 
 A message's life, file by file: bus -> packing (codec) -> frame -> batching, bulk or stream -> publisher (membership,
 routing, limits, producer, outgoing) -> a queue znode (tree) -> reader -> inbox -> unpacking -> subscription -> message
--> acks -> receipt. With durable subscriptions and groups it is, from the inbox on: lane -> held -> consumer -> message
--> hold, and `rota` says who reads which lane. What is for later (delay) waits in a bucket (delayed) until the cleaners'
-leader moves it into the queues. A `cursor` reads a durable subscription by place, for Spark. `session` is the one way
-to ZooKeeper for all of them (connection: link, flow, requests), `registrar` keeps this process and its live
+-> acks -> receipt. With durable subscriptions and groups it is, from the inbox on: lane (gaps) -> held -> consumer ->
+message -> hold, and `rota` says who reads which lane. What is for later (delay) waits in a bucket (delayed) until the
+cleaners' leader moves it into the queues. A `cursor` reads a durable subscription by place, for Spark. `session` is the
+one way to ZooKeeper for all of them (connection: link, flow, requests), `registrar` keeps this process and its live
 subscriptions registered, `enrolment` those that stay, `purge` removes what is left behind.
 
 Threads: the connection's (answers, events, reading the queues: never waits), zkms-session (deadlines), zkms-publisher
