@@ -19,9 +19,9 @@ from kazoo.client import KazooClient
 
 import zkms
 from zkms.bench.purge import fill
+from zkms.records import MOST_BYTES
 from zkms.testing import EmbeddedZooKeeper
 from zkms.testing.words import ask
-from zkms.tree import MOST_BYTES
 
 PAYLOAD = b"x" * 100
 PATIENCE = 600.0

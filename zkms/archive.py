@@ -23,7 +23,7 @@ from zlib import crc32
 import msgspec
 
 from zkms.errors import InvalidArgument, ZkmsError
-from zkms.tree import Part, Registration
+from zkms.records import Part, Registration
 
 MAGIC = b"zkms backup 1\n"
 _PREFIX = struct.Struct("!II")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from zkms.tree import Entry, Ledger, Part, parse_entry
+from zkms.entry import Entry, parse_entry
+from zkms.records import Ledger, Part
 
 if TYPE_CHECKING:
     from zkms.discovery import Discovery

@@ -37,25 +37,13 @@ from zkms.archive import (
 )
 from zkms.delayed import Delayed, parse_bucket, parse_delayed
 from zkms.discovery import Discovery
+from zkms.entry import Entry, carried, entry_prefix, parse_entry
 from zkms.errors import CannotDecode, NewerLayout, NodeMissing, StoreError, Unauthorised
 from zkms.examination import Summary, examine
 from zkms.patterns import is_pattern, matches
+from zkms.records import Layout, Ledger, Part, Registration, decode
 from zkms.session import Session
-from zkms.tree import (
-    FULL_MARK,
-    LAYOUT,
-    Entry,
-    Layout,
-    Ledger,
-    Part,
-    Registration,
-    Tree,
-    carried,
-    decode,
-    entry_prefix,
-    lanes_of,
-    parse_entry,
-)
+from zkms.tree import FULL_MARK, LAYOUT, Tree, lanes_of
 from zkms.version import __version__
 
 Kept = Subscribed | LaneRecord | EntryRecord | LateRecord | DelayedRecord | LetterRecord

@@ -14,10 +14,11 @@ import threading
 from collections.abc import Iterable
 from functools import partial
 
+from zkms.entry import parse_entry
 from zkms.errors import NodeExists, NodeMissing, TransactionFailed
 from zkms.operations import Create, Delete
 from zkms.session import Session, failed_with
-from zkms.tree import Tree, parse_entry
+from zkms.tree import Tree
 
 log = logging.getLogger("zkms.bodies")
 SWEEP_BYTES = 4 * 1024 * 1024

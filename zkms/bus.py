@@ -53,6 +53,7 @@ from zkms.packing import frame_budget, pack
 from zkms.producer import Producer
 from zkms.publisher import Publisher
 from zkms.receipt import Receipt
+from zkms.records import DEFAULT_BYTES
 from zkms.registrar import Registrar
 from zkms.replies import Replies
 from zkms.session import Session, State
@@ -71,7 +72,7 @@ from zkms.subscription import AckMode, Handler, OnError, OnGap, Subscription
 from zkms.trail.recorder import Recorder
 from zkms.trail.settings import Trail
 from zkms.transaction import Transaction
-from zkms.tree import DEFAULT_BYTES, Tree
+from zkms.tree import Tree
 from zkms.upcoming import DelayedInfo, delayed_by_topic
 
 if TYPE_CHECKING:

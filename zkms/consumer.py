@@ -43,10 +43,11 @@ from zkms.message import Message
 from zkms.operations import Delete, SetData
 from zkms.quarantine import set_aside
 from zkms.reader import Reader
+from zkms.records import Registration
 from zkms.rota import Rota
 from zkms.session import State, failed_with
 from zkms.subscription import ACKED_WITHIN, AckMode, Handler, OnError, OnGap
-from zkms.tree import Registration, lanes_of
+from zkms.tree import lanes_of
 from zkms.unpacking import Undecodable, Unpacker
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from zkms.bus import Bus
+from zkms.entry import Entry, parse_entry
 from zkms.errors import (
     Closed,
     ConnectionLost,
@@ -39,10 +40,10 @@ from zkms.lane import Lane
 from zkms.operations import Delete, Operation, SetData
 from zkms.passage import Passage, Tell
 from zkms.pieces import Piece
+from zkms.records import GapRecord, Part, QueueState, decode
 from zkms.rota import Rota
 from zkms.session import State, failed_with
 from zkms.subscribing import Request, enrol
-from zkms.tree import Entry, GapRecord, Part, QueueState, decode, parse_entry
 
 log = logging.getLogger("zkms.cursor")
 VERIFY_EVERY = 1.0

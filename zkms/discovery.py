@@ -11,17 +11,9 @@ import msgspec
 
 from zkms.backlog import Lane, flow
 from zkms.errors import NodeMissing, StoreError
+from zkms.records import ClientState, QueueState, Registration, decode
 from zkms.session import Session, Stat
-from zkms.tree import (
-    FULL_MARK,
-    LANE_MARK,
-    ClientState,
-    QueueState,
-    Registration,
-    Tree,
-    decode,
-    subscription_of,
-)
+from zkms.tree import FULL_MARK, LANE_MARK, Tree, subscription_of
 
 A = TypeVar("A")
 B = TypeVar("B")

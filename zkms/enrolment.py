@@ -32,8 +32,9 @@ from zkms.membership import patterns_in
 from zkms.operations import Check, Create, Delete, Operation, SetData
 from zkms.patterns import is_pattern
 from zkms.purge import delete_queue
+from zkms.records import Ledger, Patterns, Plan, QueueState, Registration, decode, encode
 from zkms.session import Session, Stat, failed_with
-from zkms.tree import Ledger, Patterns, Plan, QueueState, Registration, Tree, decode, encode, lanes_of
+from zkms.tree import Tree, lanes_of
 
 log = logging.getLogger("zkms.enrolment")
 _MOVED = (NodeMissing, NodeExists, BadVersion)

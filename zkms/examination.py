@@ -22,9 +22,11 @@ from zkms.archive import (
     records,
 )
 from zkms.delayed import parse_delayed
+from zkms.entry import parse_entry
 from zkms.errors import CannotDecode
 from zkms.names import check_name, check_subscription, check_topic
-from zkms.tree import LAYOUT, Part, lanes_of, parse_entry
+from zkms.records import Part
+from zkms.tree import LAYOUT, lanes_of
 
 LATEST = 253_402_300_000
 """Seconds since the epoch: the end of the year 9999, behind which no clock goes."""

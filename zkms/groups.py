@@ -14,8 +14,9 @@ import msgspec
 from zkms.backlog import BUDGET, Backlog, Flow, Lane, flow, measure
 from zkms.discovery import Discovery, QueueInfo
 from zkms.letters import Letters
+from zkms.records import Ledger, MemberState, Plan, Record, Registration, decode
 from zkms.session import Session
-from zkms.tree import Ledger, MemberState, Plan, Record, Registration, Tree, decode, lane_of, lanes_of, subscription_of
+from zkms.tree import Tree, lane_of, lanes_of, subscription_of
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from zkms.entry import parse_entry
 from zkms.errors import NodeMissing
+from zkms.records import Ledger
 from zkms.session import Session
-from zkms.tree import Ledger, parse_entry
 
 
 class Handed:

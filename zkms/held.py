@@ -13,7 +13,7 @@ from zkms.frame import Frame
 from zkms.inbox import Fetched
 from zkms.message import Message
 from zkms.operations import Operation
-from zkms.tree import Part, Try
+from zkms.records import Part, Try
 
 if TYPE_CHECKING:
     from zkms.lane import Lane

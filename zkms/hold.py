@@ -34,8 +34,8 @@ from zkms.errors import (
 from zkms.handed import Handed
 from zkms.operations import MAX_TRANSACTION, Create, Delete, Operation, SetData, transaction_size
 from zkms.purge import delete_children
+from zkms.records import Ledger, Part, decode, encode
 from zkms.session import Session, State, failed_with
-from zkms.tree import Ledger, Part, decode, encode
 
 log = logging.getLogger("zkms.hold")
 BATCH = 500

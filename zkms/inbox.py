@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from zkms.entry import Entry
 from zkms.ranked import Ranked
-from zkms.tree import Entry
 
 MAX_BYTES = 8 * 1024 * 1024
 

@@ -19,8 +19,9 @@ import msgspec
 
 from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, StoreError, TransactionFailed
 from zkms.operations import MAX_TRANSACTION, Check, Create, Operation, SetData, transaction_size
+from zkms.records import FileProgress, Restores, decode, encode
 from zkms.session import Session, failed_with
-from zkms.tree import FileProgress, Restores, Tree, decode, encode
+from zkms.tree import Tree
 
 FILES = 16
 """Of which it is known that they were restored, and how far."""

@@ -33,7 +33,7 @@ from zkms.hold import Hold, Unsure
 from zkms.inbox import Fetched, Inbox, Item, Marker
 from zkms.message import Message
 from zkms.operations import Create
-from zkms.tree import DeadLetter, GapRecord, Try, decode, encode
+from zkms.records import DeadLetter, GapRecord, Try, decode, encode
 from zkms.unpacking import Undecodable, Unpacker
 
 if TYPE_CHECKING:

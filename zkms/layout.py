@@ -20,8 +20,9 @@ from zkms.errors import (
     Unauthorised,
 )
 from zkms.operations import Create, SetData
+from zkms.records import Layout, decode, encode
 from zkms.session import Session, failed_with
-from zkms.tree import LAYOUT, Layout, Tree, decode, encode
+from zkms.tree import LAYOUT, Tree
 
 
 def ensure_tree(session: Session, tree: Tree) -> None:

@@ -23,6 +23,7 @@ from zkms import frame as frames
 from zkms.access import Rights, acl, hidden, masked
 from zkms.delayed import NOBODY
 from zkms.discovery import Discovery
+from zkms.entry import carried, entry_prefix, parse_entry
 from zkms.errors import (
     BadVersion,
     CannotDecode,
@@ -40,21 +41,11 @@ from zkms.limits import MAX_ENTRIES
 from zkms.operations import Check, Create, Delete
 from zkms.outgoing import CARRIED_BYTES
 from zkms.purge import delete_children
+from zkms.records import DeadLetter, Registration, decode
 from zkms.routing import partition_of
 from zkms.session import Session, failed_with
 from zkms.trail.event import called
-from zkms.tree import (
-    LANE_MARK,
-    DeadLetter,
-    Registration,
-    Tree,
-    carried,
-    decode,
-    entry_prefix,
-    lanes_of,
-    parse_entry,
-    subscription_of,
-)
+from zkms.tree import LANE_MARK, Tree, lanes_of, subscription_of
 
 if TYPE_CHECKING:
     from zkms.trail.recorder import Recorder

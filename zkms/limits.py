@@ -23,12 +23,14 @@ from typing import NamedTuple
 import msgspec
 
 from zkms.access import acl
+from zkms.entry import Entry, entry_prefix, parse_entry
 from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, QueueFull, TransactionFailed, Unauthorised
 from zkms.membership import MAX_TOPICS, Member, Members
 from zkms.operations import MAX_TRANSACTION, Check, Create, Delete, Operation, SetData
+from zkms.records import GapRecord, QueueState, decode, encode
 from zkms.routing import Target
 from zkms.session import Session, failed_with
-from zkms.tree import Entry, GapRecord, QueueState, Tree, decode, encode, entry_prefix, parse_entry
+from zkms.tree import Tree
 
 log = logging.getLogger("zkms.limits")
 MAX_PER_FRAME = 4096

@@ -24,8 +24,9 @@ import msgspec
 from zkms.access import Rights, masked
 from zkms.errors import NodeMissing, Unauthorised
 from zkms.patterns import is_pattern, matches
+from zkms.records import Patterns, Registration, decode
 from zkms.session import Session
-from zkms.tree import FULL_MARK, Patterns, Registration, Tree, decode
+from zkms.tree import FULL_MARK, Tree
 
 log = logging.getLogger("zkms.membership")
 MAX_TOPICS = 10_000

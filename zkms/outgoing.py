@@ -13,13 +13,15 @@ from concurrent.futures import Future
 from zkms import frame as frames
 from zkms.access import acl
 from zkms.delayed import Delayed
+from zkms.entry import entry_prefix
 from zkms.errors import MessageTooLarge
 from zkms.frame import Packed
 from zkms.membership import Members
 from zkms.operations import MAX_TRANSACTION, Check, Create, Operation, transaction_size
 from zkms.receipt import Receipt
+from zkms.records import IdRecord, encode
 from zkms.routing import Target
-from zkms.tree import IdRecord, Tree, encode, entry_prefix, id_hash
+from zkms.tree import Tree, id_hash
 
 CARRIED_BYTES = 384
 """Bytes of a frame that its entries' names carry: their readers get it with the event, and need not ask for it."""

@@ -8,13 +8,13 @@ from typing import Any
 
 from zkms import frame as frames
 from zkms.codec import Codec, encode_with
+from zkms.entry import MAX_PRIORITY
 from zkms.errors import ConnectionLost, InvalidMessage
 from zkms.frame import Packed
 from zkms.limits import MAX_PER_FRAME
 from zkms.membership import Membership
 from zkms.names import check_topic
 from zkms.operations import MAX_TRANSACTION
-from zkms.tree import MAX_PRIORITY
 
 MAX_TTL = 10 * 365 * 86_400
 """Seconds: ten years."""

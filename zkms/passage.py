@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from zkms import frame as frames
+from zkms.entry import Entry
 from zkms.errors import CannotDecode
 from zkms.frame import Frame
 from zkms.hold import Hold
@@ -21,7 +22,7 @@ from zkms.pieces import Piece, fetch
 from zkms.session import Session
 from zkms.trail.event import called
 from zkms.trail.recorder import Recorder
-from zkms.tree import Entry, Tree
+from zkms.tree import Tree
 
 Tell = Callable[[int | None], None]
 """Called with the transaction that has stored it, if that is known."""

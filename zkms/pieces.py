@@ -7,10 +7,11 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
 
+from zkms.entry import Entry, carried, parse_entry
 from zkms.errors import NodeMissing, Unauthorised
 from zkms.operations import Check
 from zkms.session import Session, Stat
-from zkms.tree import Entry, Tree, carried, parse_entry
+from zkms.tree import Tree
 
 WINDOW = 32
 """Reads that are under way at a time."""

@@ -10,8 +10,9 @@ import msgspec
 from zkms.bodies import Bodies
 from zkms.errors import BadVersion, NodeExists, NodeMissing, ProducerFenced, StoreError, TransactionFailed
 from zkms.operations import Create, Delete, SetData
+from zkms.records import ProducerState, decode, encode
 from zkms.session import Session, failed_with
-from zkms.tree import ProducerState, Tree, decode, encode
+from zkms.tree import Tree
 
 log = logging.getLogger("zkms.publisher")
 WINDOW = 64

@@ -45,10 +45,11 @@ from zkms.operations import MAX_TRANSACTION, Check, Create, Operation, transacti
 from zkms.outgoing import OWN_BYTES, Epochs, Outgoing, Shipment, epochs
 from zkms.producer import WINDOW, Producer
 from zkms.receipt import Receipt
+from zkms.records import IdRecord, decode
 from zkms.routing import Target, route
 from zkms.session import Session, failed_with
 from zkms.trail.recorder import Recorder
-from zkms.tree import ID_LOG, IdRecord, Tree, decode
+from zkms.tree import ID_LOG, Tree
 
 log = logging.getLogger("zkms.publisher")
 IDLE_SWEEP = 1.0

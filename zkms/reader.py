@@ -16,12 +16,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from zkms.entry import Entry, carried, parse_entry
 from zkms.errors import Closed, ConnectionLost, NodeMissing, Unsupported, ZkmsError
 from zkms.inbox import Fetched, Gap, Inbox, Marker
 from zkms.ranked import Ranked
 from zkms.requests import CREATED, DELETED
 from zkms.session import Session, State
-from zkms.tree import Entry, carried, parse_entry
 
 log = logging.getLogger("zkms.reader")
 RETRY_AFTER = 0.5

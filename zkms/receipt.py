@@ -20,10 +20,12 @@ import msgspec
 from zkms import frame as frames
 from zkms.config import check_seconds
 from zkms.delayed import BUCKET, KEEP, WAITING, Delayed
+from zkms.entry import carried, parse_entry
 from zkms.errors import CannotDecode, ConnectionLost, NodeMissing, Unauthorised
+from zkms.records import Moved, QueueState, decode
 from zkms.requests import Watch
 from zkms.session import Session
-from zkms.tree import Moved, QueueState, Tree, carried, decode, parse_entry
+from zkms.tree import Tree
 
 LOST = "its queue is gone"
 UNSEEN = "its entry cannot be told from others: the reply of its transaction was lost, and it is not ours to read"

@@ -21,6 +21,7 @@ from typing import Protocol
 
 import msgspec
 
+from zkms.entry import entry_prefix
 from zkms.errors import (
     BadVersion,
     ConnectionLost,
@@ -32,8 +33,9 @@ from zkms.errors import (
 )
 from zkms.operations import Create, Delete, Operation, SetData
 from zkms.purge import delete_queue
+from zkms.records import ClientState, GapRecord, QueueState, Registration, decode, encode
 from zkms.session import Session, State, failed_with
-from zkms.tree import ClientState, GapRecord, QueueState, Registration, Tree, decode, encode, entry_prefix
+from zkms.tree import Tree
 from zkms.version import __version__
 
 log = logging.getLogger("zkms.registrar")

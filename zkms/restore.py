@@ -32,9 +32,10 @@ from zkms.examination import Examined, examine
 from zkms.journal import Batch, Journal, make
 from zkms.layout import ensure_tree
 from zkms.operations import Create
+from zkms.records import Shelf, decode, encode
 from zkms.revival import Revival
 from zkms.session import Session
-from zkms.tree import Shelf, Tree, decode, encode
+from zkms.tree import Tree
 
 _LETTER = re.compile(r"d\.1\.\d{1,9}\.\d{10}", re.ASCII)
 

@@ -19,8 +19,9 @@ from zkms.errors import BadVersion, NodeExists, NodeMissing, StoreError, Transac
 from zkms.journal import Journal
 from zkms.operations import MAX_TRANSACTION, Check, Create, Delete, Operation, SetData, transaction_size
 from zkms.purge import delete_queue
+from zkms.records import Ledger, Part, QueueState, encode
 from zkms.session import Session, failed_with
-from zkms.tree import Ledger, Part, QueueState, Tree, encode, lanes_of
+from zkms.tree import Tree, lanes_of
 
 BATCH = 500
 BATCH_BYTES = MAX_TRANSACTION // 2

@@ -34,8 +34,9 @@ from zkms.hold import Claim, claim
 from zkms.lane import Lane
 from zkms.names import check_name
 from zkms.operations import Create, Delete, Operation, SetData
+from zkms.records import MemberState, Plan, Registration, decode, encode
 from zkms.session import Stat, State, failed_with
-from zkms.tree import MemberState, Plan, Registration, decode, encode, lanes_of
+from zkms.tree import lanes_of
 
 if TYPE_CHECKING:
     from zkms.bus import Bus

@@ -41,8 +41,9 @@ from zkms.names import check_name, check_topic
 from zkms.operations import Create, Delete, Operation, SetData
 from zkms.producer import Producer
 from zkms.purge import delete_children
+from zkms.records import ProducerState, decode
 from zkms.session import Session, failed_with
-from zkms.tree import ProducerState, Tree, decode
+from zkms.tree import Tree
 
 log = logging.getLogger("zkms.staging")
 CHUNK_BYTES = 128 * 1024

@@ -17,8 +17,8 @@ from zkms.lane import Policy
 from zkms.message import Message
 from zkms.names import check_subscription, check_topic
 from zkms.patterns import is_pattern
+from zkms.records import DEFAULT_BYTES, MOST_BYTES, Registration
 from zkms.subscription import AckMode, Handler, OnError, OnGap, Subscription
-from zkms.tree import DEFAULT_BYTES, MOST_BYTES, Registration
 
 if TYPE_CHECKING:
     from zkms.bus import Bus

@@ -32,8 +32,8 @@ from zkms.message import Handover, Message
 from zkms.operations import Delete, Operation, SetData
 from zkms.quarantine import set_aside
 from zkms.reader import Reader
+from zkms.records import GapRecord, Registration, decode
 from zkms.session import failed_with
-from zkms.tree import GapRecord, Registration, decode
 from zkms.turns import Turn
 from zkms.unpacking import Undecodable, Unpacked, Unpacker
 

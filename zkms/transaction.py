@@ -24,7 +24,7 @@ from zkms.message import Message
 from zkms.operations import Operation
 from zkms.outgoing import Outgoing, Shipment
 from zkms.receipt import Receipt
-from zkms.tree import Ledger
+from zkms.records import Ledger
 
 if TYPE_CHECKING:
     from zkms.bus import Bus, IfNobody

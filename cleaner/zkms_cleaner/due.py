@@ -39,10 +39,11 @@ from zkms.operations import MAX_TRANSACTION, Check, Create, Delete, Operation, S
 from zkms.outgoing import Epochs, Outgoing, Picks, epochs
 from zkms.purge import delete_children
 from zkms.quarantine import set_aside
+from zkms.records import DeadLetter, Moved, encode
 from zkms.routing import route
 from zkms.session import Session, failed_with
 from zkms.trail.recorder import Recorder
-from zkms.tree import DeadLetter, Moved, Tree, encode
+from zkms.tree import Tree
 from zkms_cleaner.election import Lead
 
 log = logging.getLogger("zkms.cleaner")

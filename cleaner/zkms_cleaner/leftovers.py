@@ -15,24 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from zkms.discovery import Discovery
+from zkms.entry import parse_entry
 from zkms.membership import patterns_in
 from zkms.operations import Create, Delete, Operation, SetData
 from zkms.patterns import is_pattern
+from zkms.records import Ledger, Patterns, QueueState, Registration, decode, encode
 from zkms.session import Session, Stat
-from zkms.tree import (
-    Ledger,
-    Patterns,
-    QueueState,
-    Registration,
-    Tree,
-    decode,
-    encode,
-    hashes_in,
-    id_log_time,
-    lanes_of,
-    parse_entry,
-    subscription_of,
-)
+from zkms.tree import Tree, hashes_in, id_log_time, lanes_of, subscription_of
 from zkms_cleaner.orphans import Finding
 
 log = logging.getLogger("zkms.cleaner")

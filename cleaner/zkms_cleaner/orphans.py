@@ -20,8 +20,9 @@ import msgspec
 from zkms.bodies import all_queues, names_in
 from zkms.discovery import Discovery
 from zkms.errors import ConnectionLost, NodeMissing, StoreError, Unauthorised
+from zkms.records import ProducerState, QueueState, Restores, decode
 from zkms.session import Session, Stat
-from zkms.tree import FULL_MARK, ProducerState, QueueState, Restores, Tree, decode, subscription_of
+from zkms.tree import FULL_MARK, Tree, subscription_of
 
 log = logging.getLogger("zkms.cleaner")
 PRODUCER_IDLE = 3600.0

@@ -8,7 +8,7 @@ from simulation.clockwork import World
 from simulation.workloads.base import TOPIC, Workload
 from simulation.workloads.publishing import MOST, Place, Sent
 from simulation.workloads.remains import ROOT
-from zkms.tree import Ledger, decode
+from zkms.records import Ledger, decode
 
 LIMIT = 4
 SLOW = 0.8

@@ -12,8 +12,8 @@ from simulation.workloads.base import TOPIC
 from simulation.workloads.durable import Durable
 from simulation.workloads.publishing import Place
 from simulation.workloads.remains import ROOT
+from zkms.records import Ledger, decode
 from zkms.subscription import Handler
-from zkms.tree import Ledger, decode
 
 ATTEMPTS = 3
 BACKOFF = 0.2

@@ -10,8 +10,8 @@ import pytest
 
 from zkms import InvalidMessage, NoSubscribers
 from zkms.batching import LONGEST_WAIT, Batch, Batching
+from zkms.entry import parse_entry
 from zkms.testing import Proxy
-from zkms.tree import parse_entry
 
 
 def test_threads_share_transactions_and_every_message_arrives_once(bus, connect, raw, tree) -> None:

@@ -8,10 +8,11 @@ from zkms_cleaner import Election, Sweeper
 
 from zkms import Bus, MessageTooLarge
 from zkms.bodies import Bodies
+from zkms.entry import parse_entry
 from zkms.errors import CannotDecode
 from zkms.operations import MAX_TRANSACTION
 from zkms.testing import expire
-from zkms.tree import Tree, parse_entry
+from zkms.tree import Tree
 
 BIG = b"x" * 20_000
 

@@ -9,7 +9,9 @@ from kazoo.client import KazooClient
 
 from zkms import Bus, StoreError
 from zkms.bodies import Bodies
-from zkms.tree import MOST_BYTES, Tree, parse_entry
+from zkms.entry import parse_entry
+from zkms.records import MOST_BYTES
+from zkms.tree import Tree
 
 from .conftest import Connect, Eventually
 from .listener import Listener

@@ -10,12 +10,14 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkms import Bus, ConnectionLost, Gap
+from zkms.entry import parse_entry
 from zkms.operations import Create, Operation
+from zkms.records import QueueState, encode
 from zkms.registrar import Registrar
 from zkms.session import State
 from zkms.subscription import Subscription
 from zkms.testing import expire
-from zkms.tree import QueueState, Tree, encode, parse_entry
+from zkms.tree import Tree
 
 from .conftest import Connect, Eventually
 from .listener import Listener

@@ -9,7 +9,8 @@ from kazoo.client import KazooClient
 
 from zkms import Bus, CannotDecode, NoSubscribers, StoreError, Subscription
 from zkms import frame as frames
-from zkms.tree import FULL_MARK, GapRecord, ProducerState, Registration, Tree, decode, encode
+from zkms.records import GapRecord, ProducerState, Registration, decode, encode
+from zkms.tree import FULL_MARK, Tree
 
 from .conftest import Connect, Eventually
 from .listener import Listener

@@ -11,10 +11,11 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkms import BadVersion, Bus, Gap, Message, Subscription, TransactionFailed
+from zkms.entry import parse_entry
 from zkms.limits import Limits
 from zkms.operations import Create, Operation
 from zkms.subscription import Subscription as SubscriptionClass
-from zkms.tree import Tree, parse_entry
+from zkms.tree import Tree
 
 from .conftest import Connect, Eventually
 from .listener import Listener

@@ -9,9 +9,10 @@ from kazoo.client import KazooClient
 
 from zkms import Bus, ConnectionLost, ProducerFenced, StoreError, Subscription
 from zkms.producer import WINDOW, Producer
+from zkms.records import ProducerState, encode
 from zkms.testing import Proxy
 from zkms.testing.server import Server
-from zkms.tree import ProducerState, Tree, encode
+from zkms.tree import Tree
 
 from .conftest import Connect
 

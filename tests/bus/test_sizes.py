@@ -10,8 +10,9 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from zkms import Bus, MessageTooLarge
 from zkms.operations import MAX_TRANSACTION
+from zkms.records import QueueState, Registration, encode
 from zkms.testing.server import Server
-from zkms.tree import QueueState, Registration, Tree, encode
+from zkms.tree import Tree
 
 Connect = Callable[..., Bus]
 

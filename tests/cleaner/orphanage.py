@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from zkms.bus import Bus
+from zkms.entry import entry_prefix, parse_entry
 from zkms.operations import Create
-from zkms.tree import QueueState, encode, entry_prefix, parse_entry
+from zkms.records import QueueState, encode
 
 
 def make_orphan(bus: Bus, client: str = "ghost", topic: str = "users", entries: int = 3) -> str:

@@ -21,10 +21,10 @@ from zkms_cleaner import Election, Sweeper
 
 from zkms.bus import Bus
 from zkms.operations import Create, SetData
+from zkms.records import Layout, encode
 from zkms.testing import EmbeddedZooKeeper
 from zkms.testing.roots import delete_root, new_root
 from zkms.testing.server import Server
-from zkms.tree import Layout, encode
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from zkms_cleaner import Cleaner
 from zkms_cleaner.orphans import PURGED
 
 from zkms.bus import Bus
+from zkms.records import QueueState, decode
 from zkms.testing.server import Server
-from zkms.tree import QueueState, decode
 
 PROGRAMS = Path(__file__).parent / "programs"
 Spawn = Callable[..., subprocess.Popen[str]]

@@ -19,9 +19,9 @@ from zkms.bus import Bus
 from zkms.errors import TransactionFailed
 from zkms.inbox import Gap
 from zkms.operations import Create, Delete, SetData
+from zkms.records import ProducerState, QueueState, Registration, decode, encode
 from zkms.testing import Proxy, expire
 from zkms.testing.server import Server
-from zkms.tree import ProducerState, QueueState, Registration, decode, encode
 
 
 class Clock:

@@ -9,9 +9,10 @@ import pytest
 
 import zkms
 from zkms import AlreadyAcked, AlreadySubscribed, Bus, InvalidArgument, LostOwnership, NotSubscribed, SubscriptionInUse
+from zkms.entry import parse_entry
 from zkms.hold import Hold
 from zkms.purge import delete_children, delete_queue
-from zkms.tree import Ledger, decode, parse_entry
+from zkms.records import Ledger, decode
 
 from .conftest import Connect, Eventually
 

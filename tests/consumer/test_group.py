@@ -13,8 +13,8 @@ from zkms import Bus, GroupMismatch, InvalidArgument, LostOwnership, Message
 from zkms.assignment import Load, assign, slow_ones
 from zkms.enrolment import Enrolment
 from zkms.operations import Delete, SetData
+from zkms.records import Ledger, Part, Registration, Try, encode
 from zkms.routing import partition_of
-from zkms.tree import Ledger, Part, Registration, Try, encode
 
 from .conftest import Connect, Eventually
 

@@ -13,9 +13,10 @@ import pytest
 import zkms
 from delay.conftest import TOPIC, Connect, Eventually, Listener, Sleeper
 from zkms.operations import Create, SetData
+from zkms.records import DeadLetter, decode
 from zkms.testing import Proxy
 from zkms.testing.server import Server
-from zkms.tree import DeadLetter, Tree, decode
+from zkms.tree import Tree
 
 
 def data_of(sub: zkms.Subscription | zkms.Consumer, count: int) -> list[Any]:

@@ -8,7 +8,7 @@ import time
 
 from zkms import Bus, GroupInfo, Message
 from zkms.operations import Delete, SetData
-from zkms.tree import Ledger, encode
+from zkms.records import Ledger, encode
 
 from .conftest import Connect, Eventually
 

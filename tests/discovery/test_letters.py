@@ -11,12 +11,13 @@ import pytest
 import zkms
 from zkms import Bus, DeadLetterInfo, letters
 from zkms.consumer import Consumer
+from zkms.entry import parse_entry
 from zkms.operations import Check, Create
 from zkms.routing import partition_of
 from zkms.session import Session
 from zkms.testing import Proxy
 from zkms.testing.server import Server
-from zkms.tree import lane_of, parse_entry
+from zkms.tree import lane_of
 
 from .conftest import Connect, Eventually
 

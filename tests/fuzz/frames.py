@@ -13,12 +13,14 @@ from zkms import frame as frames
 from zkms.cache.invalidation import CODEC
 from zkms.cli.output import data_json, data_text
 from zkms.delayed import Delayed
+from zkms.entry import parse_entry
 from zkms.errors import CannotDecode, MessageTooLarge
 from zkms.inbox import Fetched
 from zkms.letters import Place, _describe, _entry
 from zkms.membership import Member, Members
+from zkms.records import DeadLetter, Registration, encode
 from zkms.routing import route
-from zkms.tree import DeadLetter, Registration, Tree, encode, parse_entry
+from zkms.tree import Tree
 from zkms.unpacking import Undecodable, Unpacker
 
 TREE = Tree("/zkms")

@@ -7,11 +7,12 @@ from zlib import crc32
 
 from fuzz.target import Target, text_of
 from zkms.delayed import parse_bucket, parse_delayed
+from zkms.entry import carried, parse_entry
 from zkms.errors import InvalidArgument
 from zkms.names import check_name, check_root, check_subscription, check_topic
 from zkms.patterns import is_pattern, matches
 from zkms.routing import partition_of
-from zkms.tree import Tree, carried, hashes_in, id_log_time, parse_entry
+from zkms.tree import Tree, hashes_in, id_log_time
 
 TREE = Tree("/zkms")
 REFUSED = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")

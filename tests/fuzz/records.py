@@ -15,6 +15,7 @@ from zkms.assignment import Load, assign, slow_ones
 from zkms.backlog import _delayed, _waiting
 from zkms.cli.output import clock, duration, print_json, print_table
 from zkms.discovery import _queue
+from zkms.entry import parse_entry
 from zkms.errors import StoreError
 from zkms.frame import Frame, pack
 from zkms.groups import _decoded
@@ -25,11 +26,7 @@ from zkms.limits import Room
 from zkms.membership import Member, patterns_in
 from zkms.patterns import is_pattern, matches
 from zkms.receipt import moved_to, removal
-from zkms.requests import Stat
-from zkms.rota import _read_plan
-from zkms.routing import route
-from zkms.staging import Chunk, Job, Staged, read_job
-from zkms.tree import (
+from zkms.records import (
     ClientState,
     DeadLetter,
     GapRecord,
@@ -45,13 +42,15 @@ from zkms.tree import (
     QueueState,
     Record,
     Registration,
-    Tree,
     Try,
     decode,
     encode,
-    lanes_of,
-    parse_entry,
 )
+from zkms.requests import Stat
+from zkms.rota import _read_plan
+from zkms.routing import route
+from zkms.staging import Chunk, Job, Staged, read_job
+from zkms.tree import Tree, lanes_of
 
 KINDS: tuple[type[Any], ...] = (
     *(Registration, QueueState, Ledger, Plan, MemberState, Patterns, Moved, DeadLetter, IdRecord, GapRecord),

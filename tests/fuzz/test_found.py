@@ -15,14 +15,16 @@ from zkms import frame as frames
 from zkms.assignment import Load, assign
 from zkms.cli.output import data_json, data_text, safe
 from zkms.delayed import parse_delayed
+from zkms.entry import parse_entry
 from zkms.held import mask_of
 from zkms.operations import Create
 from zkms.receipt import moved_to
+from zkms.records import Moved, Part, ProducerState, decode, encode
 from zkms.requests import Children, GetAcl, Multi
 from zkms.staging import Chunk, Job, read_job
 from zkms.trail.export import Exporter
 from zkms.trail.reader import Bad, TrailFile
-from zkms.tree import Moved, Part, ProducerState, Tree, decode, encode, parse_entry
+from zkms.tree import Tree
 
 TREE = Tree("/zkms")
 ENDLESS = struct.pack(">i", -4)

@@ -18,8 +18,9 @@ from fuzz.records import EXAMPLES
 from zkms import ZkmsError
 from zkms.cli import main
 from zkms.cli.exit_codes import Exit
+from zkms.records import Ledger, Patterns, encode
 from zkms.testing.server import Server
-from zkms.tree import Ledger, Patterns, Tree, encode
+from zkms.tree import Tree
 
 from .conftest import Connect
 

@@ -19,8 +19,8 @@ import zkms
 from zkms.hold import Claim, Hold
 from zkms.lane import Lane
 from zkms.outgoing import Outgoing
+from zkms.records import Ledger, decode
 from zkms.session import Session
-from zkms.tree import Ledger, decode
 
 Eventually = Callable[..., None]
 TOPIC = "jobs"

@@ -26,11 +26,12 @@ from zkms.archive import (
 )
 from zkms.backup import _Lane, _Source, back_up
 from zkms.examination import examine
+from zkms.records import Part, Registration
 from zkms.restore import RootInUse, restore
 from zkms.session import Session
 from zkms.testing.proxy import Proxy
 from zkms.testing.server import Server
-from zkms.tree import LAYOUT, Part, Registration, Tree
+from zkms.tree import LAYOUT, Tree
 
 Eventually = Callable[..., None]
 

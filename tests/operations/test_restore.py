@@ -21,11 +21,12 @@ from zkms.journal import FILES, Journal
 from zkms.layout import ensure_tree
 from zkms.operations import Delete, Operation, SetData
 from zkms.purge import delete_children
+from zkms.records import Ledger, Part, Restores, Try, decode, encode
 from zkms.restore import RootInUse, restore
 from zkms.session import Session
 from zkms.testing.proxy import Proxy
 from zkms.testing.server import Server
-from zkms.tree import Ledger, Part, Restores, Tree, Try, decode, encode
+from zkms.tree import Tree
 
 KEYS = 40
 

@@ -21,9 +21,11 @@ from kazoo.client import KazooClient
 
 import zkms
 from zkms import Bus, frame
+from zkms.entry import entry_prefix
+from zkms.records import Layout, decode, encode
 from zkms.session import Session
 from zkms.testing.server import Server
-from zkms.tree import LAYOUT, Layout, Tree, decode, encode, entry_prefix
+from zkms.tree import LAYOUT, Tree
 
 Eventually = Callable[..., None]
 REPOSITORY = Path(__file__).parents[2]

@@ -17,10 +17,11 @@ import zkms
 from zkms import access
 from zkms.backup import back_up
 from zkms.operations import Operation
+from zkms.records import Registration, decode, encode
 from zkms.restore import restore
 from zkms.staging import Committer, Stage, new_run
 from zkms.testing.roots import new_root
-from zkms.tree import Registration, Tree, decode, encode
+from zkms.tree import Tree
 
 from .conftest import ACCESS, Connect, Eventually, Raw, auth, who
 

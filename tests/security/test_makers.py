@@ -12,8 +12,9 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, make_digest_acl
 
 import zkms
 from zkms import layout
+from zkms.records import Layout, decode, encode
 from zkms.testing.roots import new_root
-from zkms.tree import LAYOUT, Layout, Tree, decode, encode
+from zkms.tree import LAYOUT, Tree
 
 from .conftest import ACCESS, Connect, Raw, auth, walk, who
 

@@ -12,7 +12,8 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 import zkms
 from zkms import access
-from zkms.tree import Tree, carried, parse_entry
+from zkms.entry import carried, parse_entry
+from zkms.tree import Tree
 
 from .conftest import ACCESS, Connect, Eventually, Raw, auth, people, walk, who
 

@@ -20,10 +20,10 @@ import zkms
 from zkms import Bus, Closed, SubscriptionInUse
 from zkms import frame as frames
 from zkms.cursor import Cursor, Missing, Place
+from zkms.entry import entry_prefix
 from zkms.operations import Create, Delete
 from zkms.testing import expire
 from zkms.testing.server import Server
-from zkms.tree import entry_prefix
 
 Connect = Callable[..., Bus]
 

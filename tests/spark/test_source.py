@@ -22,8 +22,8 @@ from zkms_spark.source.tables import TreeReader
 from zkms import Bus, InvalidArgument, Subscription
 from zkms import frame as frames
 from zkms.operations import Create
+from zkms.records import ClientState, DeadLetter, Registration, encode
 from zkms.testing.server import Server
-from zkms.tree import ClientState, DeadLetter, Registration, encode
 
 pytestmark = pytest.mark.timeout(1200)
 ROWS = 100_000

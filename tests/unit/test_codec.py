@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from zkms import CannotDecode, Codec, InvalidArgument, InvalidMessage
 from zkms import frame as frames
 from zkms.codec import check_codec, decode_with, encode_with
+from zkms.entry import Entry
 from zkms.inbox import Fetched
-from zkms.tree import Entry
 from zkms.unpacking import Undecodable, Unpacker
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))

@@ -8,8 +8,8 @@ import pytest
 
 from zkms import AlreadyAcked, Message
 from zkms import frame as frames
+from zkms.entry import Entry
 from zkms.inbox import Fetched
-from zkms.tree import Entry
 from zkms.unpacking import Undecodable, Unpacked, Unpacker
 
 

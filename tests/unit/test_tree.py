@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkms import tree as trees
-from zkms.tree import (
+from zkms.entry import entry_prefix, parse_entry
+from zkms.records import (
     MAX_RUNS,
     ClientState,
     GapRecord,
@@ -17,12 +18,10 @@ from zkms.tree import (
     QueueState,
     Record,
     Registration,
-    Tree,
     decode,
     encode,
-    entry_prefix,
-    parse_entry,
 )
+from zkms.tree import Tree
 
 RECORDS: list[Record] = [
     Registration("node-1", 10),

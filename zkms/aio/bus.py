@@ -44,6 +44,7 @@ from zkms.observer import Change, Observer, OnChange
 from zkms.packing import pack
 from zkms.patterns import matches
 from zkms.receipt import Receipt as ThreadedReceipt
+from zkms.records import DEFAULT_BYTES
 from zkms.subscribing import (
     DEFAULT_LIMIT,
     DEFAULT_PARTITIONS,
@@ -55,7 +56,6 @@ from zkms.subscribing import (
     subscribe_live,
 )
 from zkms.subscription import AckMode, OnGap
-from zkms.tree import DEFAULT_BYTES
 from zkms.upcoming import DelayedInfo
 
 if TYPE_CHECKING:

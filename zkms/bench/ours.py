@@ -14,7 +14,7 @@ from zkms.bench.orders import Place
 from zkms.bench.tally import Tally
 from zkms.cli.connection import read_auth, read_tls
 from zkms.errors import Timeout
-from zkms.tree import MOST_BYTES
+from zkms.records import MOST_BYTES
 
 log = logging.getLogger("zkms.bench")
 NO_LIMIT = 100_000_000

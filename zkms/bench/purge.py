@@ -14,7 +14,7 @@ from zkms.bench.original import client
 from zkms.bench.ours import connect
 from zkms.bench.results import Purge
 from zkms.bench.site import Site
-from zkms.tree import entry_prefix
+from zkms.entry import entry_prefix
 
 BATCH = 500
 IN_FLIGHT = 4

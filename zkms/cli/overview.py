@@ -10,7 +10,8 @@ from zkms.backlog import BUDGET
 from zkms.cli.connection import Inspector
 from zkms.groups import GroupInfo, Groups, MemberInfo
 from zkms.letters import Letters
-from zkms.tree import ProducerState, decode, subscription_of
+from zkms.records import ProducerState, decode
+from zkms.tree import subscription_of
 
 LISTED = BUDGET // 5
 """Entries that are listed at each look: it looks often."""

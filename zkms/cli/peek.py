@@ -13,9 +13,10 @@ from zkms.cli.connection import Inspector, inspect
 from zkms.cli.failure import Failure
 from zkms.cli.options import Settings, settings
 from zkms.cli.output import clock, data_json, data_text, plural, print_json, print_table
+from zkms.entry import Entry, carried, parse_entry
 from zkms.errors import CannotDecode, NodeMissing
 from zkms.names import check_name, check_topic
-from zkms.tree import Entry, GapRecord, carried, decode, parse_entry
+from zkms.records import GapRecord, decode
 
 HUGE = 50_000
 COLUMNS = ("SEQUENCE", "MESSAGES", "BYTES", "PRODUCER", "PUBLISHED", "KEY", "DATA")

@@ -14,14 +14,15 @@ from zkms.cli.failure import Failure
 from zkms.cli.options import Settings, settings, trail_option
 from zkms.cli.output import confirmed, plural, print_json
 from zkms.cli.progress import Progress
+from zkms.entry import parse_entry
 from zkms.errors import BadVersion, ConnectionLost, NodeMissing, TransactionFailed
 from zkms.names import check_name, check_topic, new_client_id
 from zkms.operations import SetData
 from zkms.purge import delete_children
+from zkms.records import QueueState, decode, encode
 from zkms.session import failed_with
 from zkms.trail.recorder import recording
 from zkms.trail.settings import as_trail
-from zkms.tree import QueueState, decode, encode, parse_entry
 
 
 @click.command()

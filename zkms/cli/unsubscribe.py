@@ -11,11 +11,13 @@ from zkms.cli.failure import Failure
 from zkms.cli.options import Settings, settings, trail_option
 from zkms.cli.output import confirmed, plural, print_json
 from zkms.enrolment import Enrolment
+from zkms.entry import parse_entry
 from zkms.errors import NodeMissing
 from zkms.names import check_name, check_topic, new_client_id
+from zkms.records import Ledger, Registration, decode
 from zkms.trail.recorder import recording
 from zkms.trail.settings import as_trail
-from zkms.tree import Ledger, Registration, decode, lanes_of, parse_entry
+from zkms.tree import lanes_of
 
 
 @click.command()

@@ -16,12 +16,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from zkms.entry import Entry, parse_entry
 from zkms.frame import Packed
 from zkms.message import Handover
 from zkms.trail.event import Event, called, key_hash
 from zkms.trail.settings import Trail
 from zkms.trail.store import Store, encode_lines
-from zkms.tree import LANE_MARK, Entry, parse_entry
+from zkms.tree import LANE_MARK
 
 if TYPE_CHECKING:
     from zkms.delay import Postponed

@@ -18,11 +18,13 @@ import msgspec
 
 from zkms import CannotDecode, frame
 from zkms.cursor import Missing
+from zkms.entry import Entry
 from zkms.errors import NodeMissing, Unauthorised
 from zkms.frame import UNWRITABLE, Extra, Frame
 from zkms.pieces import Piece, fetch
+from zkms.records import QueueState, decode
 from zkms.session import Session
-from zkms.tree import Entry, QueueState, Tree, decode
+from zkms.tree import Tree
 
 log = logging.getLogger("zkms.spark")
 SCHEMA = (

@@ -13,7 +13,8 @@ from zkms.cli.connection import Inspector
 from zkms.cli.output import plural
 from zkms.discovery import QueueInfo
 from zkms.errors import NodeMissing, Unauthorised
-from zkms.tree import LAYOUT, Layout, decode
+from zkms.records import Layout, decode
+from zkms.tree import LAYOUT
 
 T = TypeVar("T")
 LONG = 10_000
