@@ -349,11 +349,9 @@ class Consumer:
             timeout = check_seconds("timeout", timeout)
         self._check_pull()
         deadline = None if timeout is None else time.monotonic() + timeout
-        taken: list[Message] = []
-        while len(taken) < count:
-            some = self._next_some(count - len(taken), 0.0 if taken else deadline)
-            if not some:
-                break
+        taken = some = self._next_some(count, deadline)
+        while some and len(taken) < count:
+            some = self._more(count - len(taken))
             taken += some
         if not taken and self._removed:
             raise NotSubscribed(self.topic)
@@ -517,6 +515,18 @@ class Consumer:
                     self.give_back(some)
                     raise
                 return some
+
+    def _more(self, most: int) -> list[Message]:
+        """What else is at hand, for a caller that has messages already: nothing that comes after what is to be told."""
+        if self._news:
+            return []
+        with self._lock:
+            some = self._take(most)
+            reserved = some[0].entry.lane.reserve(some[0]) if some else None
+        if not some or (not self._news and (reserved is None or self._is_reserved(some[0], reserved))):
+            return some
+        self.give_back(some)
+        return []
 
     def _is_reserved(self, message: Message, stored: Future[None] | None) -> bool:
         """Wait until it is noted that a message is given out; False if its lane was lost meanwhile."""

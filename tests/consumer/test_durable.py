@@ -329,6 +329,19 @@ def test_a_gap_is_told_before_a_message_from_behind_it_is_given_out(bus: Bus, co
     assert [(sub.get(timeout=10).data, len(gaps)) for _ in range(3)] == [(2, 0), (3, 0), (4, 1)]
 
 
+def test_messages_that_are_fetched_together_have_no_gap_between_them(bus: Bus, connect: Connect) -> None:
+    """What comes before a gap is in the caller's hands when that is told; a batch ends there."""
+    gaps: list[zkms.Gap] = []
+    sub, _ = dropping(bus, connect, gaps.append)
+    batches = []
+    while sum(map(len, batches)) < 3:
+        batches.append([message.data for message in sub.fetch(10, timeout=10)])
+        if 4 not in batches[-1]:
+            assert not gaps
+    assert batches[-1][0] == 4
+    assert len(gaps) == 1
+
+
 def test_a_gap_stays_in_the_queue_until_it_was_told(bus: Bus, connect: Connect) -> None:
     """A reader that dies before it was told, or while it is, leaves it to the next one."""
     seen: list[list[str]] = []
