@@ -13,22 +13,26 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from zkms_spark import duplicates, order, traffic
-from zkms_spark.effort import together
+from zkms_spark.effort import steadily, together
 from zkms_spark.entries import entries, narrowed, segments, wanted
 from zkms_spark.ledger import PAIR, balance, dropped, handed_over, stored
+from zkms_spark.schema import empty
 
 Answers = dict[str, Any]
 ACCOUNTS = ("redelivered", "expired", "dead")
 """What accounts for a message that was not delivered, as in the straightforward version."""
 
+HEARD = ("lane", "pair", "block", "kind", "delivered", "delivered_print", "delivered_reach", "steps_back")
+"""What is wanted of the deliveries: no evidence is shown, so when and where each block began and ended is not."""
+
 
 def answer(trail: DataFrame) -> tuple[dict[str, float], Answers]:
     """Seconds by step, and the answers. What does not need one another is asked at once: there are cores to fill."""
     moments = [time.monotonic()]
-    with ThreadPoolExecutor(2) as pool:
+    with steadily(trail), ThreadPoolExecutor(2) as pool:
         put_in = pool.submit(lambda: stored(trail).localCheckpoint())
         latency = pool.submit(_latency, trail)
-        heard = handed_over(trail).localCheckpoint()
+        heard = handed_over(trail).select(*HEARD).localCheckpoint()
         sheet = balance(put_in.result(), heard, dropped(trail)).localCheckpoint()
         moments.append(time.monotonic())
         chosen, lanes = wanted(sheet).localCheckpoint(), order.unruly(heard).localCheckpoint()
@@ -55,15 +59,16 @@ def _latency(trail: DataFrame) -> int:
 
 def _lost_and_repeated(near: DataFrame, chosen: DataFrame) -> tuple[int, list[Any]]:
     found = together(entries(near, chosen, None, ACCOUNTS).localCheckpoint())
-    gone = segments(found).where("stored > 0 and delivered = 0 and elsewhere = 0")
+    stretches = segments(found).localCheckpoint()
+    gone = stretches.where("stored > 0 and delivered = 0 and elsewhere = 0")
     lost = gone.agg(F.coalesce(F.sum(F.col("past") - F.col("first")), F.lit(0)).alias("messages")).first()
     assert lost is not None  # noqa: S101 - an aggregate has a row
-    pairs = found.select("pair", *PAIR).distinct()
-    return lost.messages, duplicates.repeats(found).join(pairs, "pair").collect()
+    some = duplicates.doubled(found, stretches)
+    return lost.messages, duplicates.repeats(some).join(some.select("pair", *PAIR).distinct(), "pair").collect()
 
 
 def _late(near: DataFrame, lanes: DataFrame) -> list[Any]:
-    none = near.sparkSession.createDataFrame([], "pair bigint, run string, i bigint")
+    none = empty(near.sparkSession, "pair bigint, run string, i bigint")
     return order.steps_back(near, lanes, none).collect()
 
 
