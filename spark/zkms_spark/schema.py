@@ -88,7 +88,9 @@ def make_trail(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
 
 def empty(spark: SparkSession, ddl: str) -> DataFrame:
     """No rows, of this schema: known to be none when a query is planned, so that joins with it are left out."""
-    nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in StructType.fromDDL(ddl).fields)
+    schema = StructType.fromDDL(ddl)
+    assert isinstance(schema, StructType)  # noqa: S101 - Spark says so too, but not to a type checker
+    nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields)
     return spark.range(0).where(F.lit(False)).select(*nothing)
 
 
