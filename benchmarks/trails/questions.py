@@ -13,38 +13,46 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from zkms_spark import duplicates, order, traffic
-from zkms_spark.effort import together
+from zkms_spark.effort import plainly, steadily, together
 from zkms_spark.entries import entries, narrowed, segments, wanted
 from zkms_spark.ledger import PAIR, balance, dropped, handed_over, stored
+from zkms_spark.schema import empty
 
 Answers = dict[str, Any]
 ACCOUNTS = ("redelivered", "expired", "dead")
 """What accounts for a message that was not delivered, as in the straightforward version."""
 
+ASKED = (
+    *("event", "run", "node", "i", "t", "at", "topic", "producer", "priority", "seq", "n", "places", "keys"),
+    *("sub", "subs", "kind", "partition", "epoch", "zxid"),
+)
+"""What these questions are about: plans are the smaller for it."""
+HEARD = ("lane", "pair", "block", "kind", "delivered", "delivered_print", "delivered_reach", "steps_back")
+"""What is wanted of the deliveries: no evidence is shown, so when and where each block began and ended is not."""
+
 
 def answer(trail: DataFrame) -> tuple[dict[str, float], Answers]:
     """Seconds by step, and the answers. What does not need one another is asked at once: there are cores to fill."""
     moments = [time.monotonic()]
-    with ThreadPoolExecutor(2) as pool:
+    with steadily(trail), ThreadPoolExecutor(2) as pool:
+        trail = trail.select(*ASKED)
         put_in = pool.submit(lambda: stored(trail).localCheckpoint())
         latency = pool.submit(_latency, trail)
-        heard = handed_over(trail).localCheckpoint()
+        heard = handed_over(trail).select(*HEARD).localCheckpoint()
+        unruly = pool.submit(lambda: order.unruly(heard).localCheckpoint())
         sheet = balance(put_in.result(), heard, dropped(trail)).localCheckpoint()
         moments.append(time.monotonic())
-        chosen, lanes = wanted(sheet).localCheckpoint(), order.unruly(heard).localCheckpoint()
+        chosen, lanes = wanted(sheet).localCheckpoint(), unruly.result()
         near = narrowed(trail, chosen, lanes)
         moments.append(time.monotonic())
         late = pool.submit(_late, near, lanes)
-        lost, twice = _lost_and_repeated(near, chosen)
+        lost, doubled = _lost_and_doubled(near, chosen)
         moments.append(time.monotonic())
-        answers = {
-            "latency": latency.result(),
-            "lost": lost,
-            "duplicated": _ids(twice),
-            "out_of_order": _ids(late.result()),
-        }
+        answers = {"latency": latency.result(), "lost": lost, "out_of_order": _ids(late.result())}
+        moments.append(time.monotonic())
+        answers["duplicated"] = _ids(_repeated(doubled))
     moments.append(time.monotonic())
-    names = ("ledger", "suspects", "loss and duplicates", "order and latency")
+    names = ("ledger", "suspects", "loss", "order and latency", "duplicates")
     return {name: moments[place + 1] - moments[place] for place, name in enumerate(names)}, answers
 
 
@@ -53,17 +61,23 @@ def _latency(trail: DataFrame) -> int:
     return sum(row.messages for row in rows)
 
 
-def _lost_and_repeated(near: DataFrame, chosen: DataFrame) -> tuple[int, list[Any]]:
+def _lost_and_doubled(near: DataFrame, chosen: DataFrame) -> tuple[int, DataFrame]:
     found = together(entries(near, chosen, None, ACCOUNTS).localCheckpoint())
-    gone = segments(found).where("stored > 0 and delivered = 0 and elsewhere = 0")
+    stretches = segments(found).localCheckpoint()
+    gone = stretches.where("stored > 0 and delivered = 0 and elsewhere = 0")
     lost = gone.agg(F.coalesce(F.sum(F.col("past") - F.col("first")), F.lit(0)).alias("messages")).first()
     assert lost is not None  # noqa: S101 - an aggregate has a row
-    pairs = found.select("pair", *PAIR).distinct()
-    return lost.messages, duplicates.repeats(found).join(pairs, "pair").collect()
+    return lost.messages, duplicates.doubled(found, stretches).localCheckpoint()
+
+
+def _repeated(doubled: DataFrame) -> list[Any]:
+    with plainly(doubled.sparkSession, doubled.count()):
+        pairs = doubled.select("pair", *PAIR).distinct()
+        return duplicates.repeats(doubled).join(pairs, "pair").collect()
 
 
 def _late(near: DataFrame, lanes: DataFrame) -> list[Any]:
-    none = near.sparkSession.createDataFrame([], "pair bigint, run string, i bigint")
+    none = empty(near.sparkSession, "pair bigint, run string, i bigint")
     return order.steps_back(near, lanes, none).collect()
 
 

@@ -26,7 +26,7 @@ from zkms_spark.entries import entries, narrowed, segments, wanted
 from zkms_spark.ledger import KINDS, PAIR, balance, dropped, handed_over, stored
 from zkms_spark.numbers import name_key
 from zkms_spark.partitions import with_passed
-from zkms_spark.schema import home
+from zkms_spark.schema import empty, home
 from zkms_spark.survey import Hole, Survey
 
 ROW = (
@@ -78,7 +78,7 @@ def audit(
         parts.append(_untimely(recorded, margin))
     if known.has_epochs:
         parts.append(_not_owners(trail, notes))
-    absent, repeated = spark.createDataFrame([], _ABSENT), spark.createDataFrame([], _REPEATS)
+    absent, repeated = empty(spark, _ABSENT), empty(spark, _REPEATS)
     chosen, lanes = wanted(sheet).localCheckpoint(), order.unruly(heard).localCheckpoint()
     disorder = not lanes.isEmpty()
     near = narrowed(trail, chosen, lanes) if totals.suspects and disorder else trail
@@ -87,14 +87,17 @@ def audit(
         found = together(entries(near, chosen, queues).localCheckpoint())
         rows = found.count()
         names = _Names(found.select("pair", *PAIR).distinct().localCheckpoint(), _runs(trail, known))
-        gone = _fates(trail, notes, known, sheet, heard, chosen, found, names, holes, rows)
         with plainly(spark, rows):
-            repeated = names.given(duplicates.repeats(found), "again", "before").localCheckpoint()
+            stretches = segments(found).localCheckpoint()
+        gone = _fates(trail, notes, known, sheet, heard, chosen, found, stretches, names, holes, rows)
+        with plainly(spark, rows):
+            twice = duplicates.repeats(duplicates.doubled(found, stretches))
+            repeated = names.given(twice, "again", "before").localCheckpoint()
             parts.append(_missing(gone).unionByName(_repeats(repeated)).localCheckpoint())
             absent = _absent(gone).localCheckpoint()
     if disorder:
         parts.append(_steps_back(order.steps_back(near, lanes, repeated.select("pair", "again.run", "again.i"))))
-    findings = functools.reduce(DataFrame.unionByName, parts) if parts else spark.createDataFrame([], ROW)
+    findings = functools.reduce(DataFrame.unionByName, parts) if parts else empty(spark, ROW)
     return Audit(findings, absent, {name: totals[name] for name in ("stored", "delivered", "of_unknown")})
 
 
@@ -147,6 +150,7 @@ def _fates(
     heard: DataFrame,
     chosen: DataFrame,
     found: DataFrame,
+    stretches: DataFrame,
     names: _Names,
     holes: list[Hole],
     rows: int,
@@ -162,7 +166,7 @@ def _fates(
     if holes:
         told = told.unionByName(_hole_excuses(trail, who, holes))
     with plainly(spark, rows):
-        gone = missing.missing(found, segments(found), _around(heard, chosen, runs))
+        gone = missing.missing(found, stretches, _around(heard, chosen, runs))
         gone = names.given(gone, "stored", "before", "after").withColumn("home", home()).localCheckpoint()
     if known.has_groups:
         gone = with_passed(gone, trail, notes, heard, kinds)

@@ -8,6 +8,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from zkms_spark.entries import DELIVERED, overlapping, segments
 
 
+def doubled(entries: DataFrame, stretches: DataFrame) -> DataFrame:
+    """The entries of pairs in which something was delivered twice, by their `segments`: few of all that are suspect."""
+    pairs = stretches.where(F.col(DELIVERED) > 1).select("pair").distinct()
+    return entries.join(F.broadcast(pairs), "pair", "left_semi")
+
+
 def repeats(entries: DataFrame) -> DataFrame:
     """Every delivery but the first of a stretch: pair, first, past, `again` and `before`, where and when each was."""
     deliveries = entries.where(F.col("side") == DELIVERED)

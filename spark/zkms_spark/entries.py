@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from zkms_spark.effort import together
 from zkms_spark.ledger import BLOCK_BITS, LANE, PAIR, block_of
-from zkms_spark.numbers import by_range, lane_key, name_key
+from zkms_spark.numbers import by_range, lane_key, maker_key, name_key
 from zkms_spark.schema import happened
 
 STORED, DELIVERED, ELSEWHERE = "stored", "delivered", "elsewhere"
@@ -22,20 +22,28 @@ BLOCK = 1024
 """Numbers that are joined together."""
 _CARRIED = ("t", "i", "epoch", "zxid")
 _RANGE = ("seq", "n", "places")
+_ENDS = ("first", "past")
 _KEPT = tuple(dict.fromkeys((*LANE, *PAIR, *_CARRIED, *_RANGE, "event", "run", "node", "kind")))
 """What a delivery says of itself that `entries` or `order` want to know."""
 ACCOUNTS = ("redelivered", "acked", "nacked", "expired", "dead")
 
 
 def wanted(sheet: DataFrame) -> DataFrame:
-    """pair, block: the suspect ones, and all whose ranges could reach into these, or these into them."""
+    """pair, maker, block: the suspect ones, and all whose ranges could reach into these, or these into them.
+
+    `maker` is null for a pair that nothing was ever stored for.
+    """
+    suspect = sheet.where("suspect")
+    pairs = F.broadcast(suspect.select("pair").distinct())
+    makers = sheet.join(pairs, "pair", "left_semi").groupBy("pair").agg(F.max("maker").alias("maker"))
     longest = sheet.agg(F.max(F.col("reach") - F.shiftleft("block", BLOCK_BITS)).alias("longest"))
     reached = block_of(F.col("reach") - 1)
     return (
-        sheet.where("suspect")
+        suspect.drop("maker")
+        .join(F.broadcast(makers), "pair")
         .join(F.broadcast(longest))
         .withColumn("before", F.shiftright(F.col("longest") - 1, BLOCK_BITS))
-        .select("pair", F.explode(F.sequence(F.col("block") - F.col("before"), reached)).alias("block"))
+        .select("pair", "maker", F.explode(F.sequence(F.col("block") - F.col("before"), reached)).alias("block"))
         .distinct()
     )
 
@@ -72,34 +80,35 @@ def entries(
     `queues` are the pairs with their names, if there are expiries that do not name their subscription. `accounts` are
     the events that stand `elsewhere`.
     """
-    chosen = F.broadcast(wanted)
+    chosen = F.broadcast(wanted.select("pair", "block"))
+    # Picked by their makers first: spread out to all of their subscriptions, publishes are many times as many.
+    made = F.broadcast(wanted.where("maker is not null").select("maker", "block").distinct())
     into = (
-        happened(trail, "published", "due")
-        .where(F.size("subs") > 0)
-        .withColumn("sub", F.explode("subs"))
-        .withColumn("side", F.lit(STORED))
+        by_range(happened(trail, "published", "due").where(F.size("subs") > 0))
+        .withColumns({"maker": maker_key(), "block": block_of(F.col("first"))})
+        .join(made, ["maker", "block"], "left_semi")
+        .withColumns({"sub": F.explode("subs"), "side": F.lit(STORED)})
     )
     out = happened(trail, "delivered", *accounts).where("seq is not null and sub is not null")
     side = F.when(F.col("event") == "delivered", DELIVERED).otherwise(ELSEWHERE)
     rows = [
-        each.select(name_key(*PAIR).alias("pair"), *PAIR, "side", name_key("run").alias("run_key"), *_CARRIED, *_RANGE)
-        for each in (into, out.withColumn("side", side))
+        each.select(name_key(*PAIR).alias("pair"), *PAIR, "side", name_key("run").alias("run_key"), *_CARRIED, *_ENDS)
+        for each in (into, by_range(out.withColumn("side", side)))
     ]
     found = rows[0].unionByName(rows[1])
     if queues is not None:
         found = found.unionByName(_for_everybody(trail, queues, found.columns))
     return (
-        by_range(found)
-        .withColumn("block", block_of(F.col("first")))
+        found.withColumn("block", block_of(F.col("first")))
         .join(chosen, ["pair", "block"], "left_semi")
-        .select("pair", *PAIR, "side", "run_key", *_CARRIED, "first", "past")
+        .select("pair", *PAIR, "side", "run_key", *_CARRIED, *_ENDS)
     )
 
 
 def _for_everybody(trail: DataFrame, queues: DataFrame, columns: list[str]) -> DataFrame:
     """An expiry without a subscription is one for all subscriptions that the message was stored for."""
     named = F.broadcast(queues.select("pair", *PAIR))
-    dropped = happened(trail, "expired").where("sub is null and seq is not null").drop("sub", "priority")
+    dropped = by_range(happened(trail, "expired").where("sub is null and seq is not null").drop("sub", "priority"))
     numbered = dropped.withColumns({"side": F.lit(ELSEWHERE), "run_key": name_key("run")})
     return numbered.join(named, ["producer", "topic"]).select(*columns)
 

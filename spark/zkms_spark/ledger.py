@@ -14,7 +14,7 @@ import operator
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from zkms_spark.numbers import by_range, lane_key, name_key, print_of
+from zkms_spark.numbers import by_range, lane_key, maker_key, name_key, print_of
 from zkms_spark.schema import happened
 
 PAIR = ("producer", "topic", "sub", "priority")
@@ -34,7 +34,7 @@ def block_of(number: Column) -> Column:
 
 
 def stored(trail: DataFrame) -> DataFrame:
-    """pair, block -> stored, stored_print, stored_reach, last_zxid, queue: what was put into the queues."""
+    """pair, block -> stored, stored_print, stored_reach, last_zxid, queue, maker: what was put into the queues."""
     by_list = (
         by_range(happened(trail, "published", "due").where(F.size("subs") > 0))
         .groupBy("producer", "topic", "subs", "priority", block_of(F.col("first")).alias("block"))
@@ -55,7 +55,7 @@ def stored(trail: DataFrame) -> DataFrame:
             F.max("past").alias("stored_reach"),
             F.max("zxid").alias("last_zxid"),
         )
-        .withColumn("queue", F.struct(*PAIR))
+        .withColumns({"queue": F.struct(*PAIR), "maker": maker_key()})
         .drop(*PAIR)
     )
 

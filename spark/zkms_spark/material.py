@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from zkms_spark import hotkeys, lag, traffic, verdict
 from zkms_spark.audit import Audit, audit
+from zkms_spark.effort import steadily
 from zkms_spark.errors import NoTrail
 from zkms_spark.ground import Ground, explore
 from zkms_spark.survey import Survey
@@ -84,13 +85,14 @@ class Material:
 @contextmanager
 def material(trail: DataFrame, source: str) -> Iterator[Material]:
     """Of this trail, for a block; `NoTrail` if there is nothing in it."""
-    made = Material(explore(trail))
-    if made.ground.known.events == 0:
-        raise NoTrail(f"the trail in {source} is empty: no event was recorded")
-    try:
-        yield made
-    finally:
-        made.close()
+    with steadily(trail):
+        made = Material(explore(trail))
+        if made.ground.known.events == 0:
+            raise NoTrail(f"the trail in {source} is empty: no event was recorded")
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 def _tried(known: Survey) -> set[str]:

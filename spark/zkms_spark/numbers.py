@@ -19,6 +19,11 @@ def name_key(*columns: str) -> Column:
     return F.xxhash64(*columns)
 
 
+def maker_key() -> Column:
+    """One integer for what a message is stored under, before it is known for whom: its producer and topic."""
+    return name_key("producer", "topic")
+
+
 def lane_key() -> Column:
     """One integer for a lane, of its `pair` and `partition`: the names need not be looked at again."""
     return F.xxhash64("pair", "partition")

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from zkms_spark.ledger import PAIR
-from zkms_spark.numbers import by_range, end_number, first_number, lane_key, name_key
+from zkms_spark.numbers import by_range, end_number, first_number, lane_key, maker_key, name_key
 from zkms_spark.partitions import keyed_messages
 from zkms_spark.schema import happened
 
@@ -41,11 +41,14 @@ def steps_back(trail: DataFrame, lanes: DataFrame, repeats: DataFrame) -> DataFr
     # Afterwards, as there are few: that a message has come before does not make others late.
     once = found.join(repeats.select("pair", "run", "i"), ["pair", "run", "i"], "left_anti")
     waited = F.expr("producer = its_producer and topic = its_topic and first >= waited_from and first < waited_to")
-    return once.join(_delayed(trail), waited, "left_anti")
+    return once.join(_delayed(trail, once), waited, "left_anti")
 
 
-def _delayed(trail: DataFrame) -> DataFrame:
-    return happened(trail, "delayed").select(
+def _delayed(trail: DataFrame, late: DataFrame) -> DataFrame:
+    """What was delayed of the producers and topics of these: few, so that the rest need not be brought together."""
+    makers = F.broadcast(late.select("producer", "topic").distinct())
+    rows = happened(trail, "delayed").join(makers, ["producer", "topic"], "left_semi")
+    return rows.select(
         F.col("producer").alias("its_producer"),
         F.col("topic").alias("its_topic"),
         first_number().alias("waited_from"),
@@ -67,7 +70,7 @@ def _per_producer(deliveries: DataFrame) -> DataFrame:
 def _per_key(trail: DataFrame, deliveries: DataFrame) -> DataFrame:
     """Message by message, as keys stand with the publish."""
     grouped = deliveries.where("kind = 'group'")
-    maker = name_key("producer", "topic").alias("maker")
+    maker = maker_key().alias("maker")
     messages = grouped.select("*", maker, F.explode(F.sequence("first", F.col("past") - 1)).alias("number"))
     keys = keyed_messages(trail, grouped).select(maker, "number", "key")
     same_key = Window.partitionBy("lane", "key").orderBy("epoch", "i", "number")

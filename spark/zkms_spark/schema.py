@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+from pyspark.sql.types import StructType
 
 from zkms_spark.errors import NoTrail
 
@@ -86,8 +87,11 @@ def make_trail(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
 
 
 def empty(spark: SparkSession, ddl: str) -> DataFrame:
-    """No rows, of this schema."""
-    return spark.createDataFrame([], ddl)
+    """No rows, of this schema: known to be none when a query is planned, so that joins with it are left out."""
+    schema = StructType.fromDDL(ddl)
+    assert isinstance(schema, StructType)  # noqa: S101 - Spark says so too, but not to a type checker
+    nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields)
+    return spark.range(0).where(F.lit(False)).select(*nothing)
 
 
 def happened(trail: DataFrame, *events: str) -> DataFrame:

@@ -74,10 +74,11 @@ def step_of(column: str, step: float) -> Column:
 def latency(cube: DataFrame, by: Sequence[str], quantiles: Sequence[float] = (0.5, 0.9, 0.99)) -> DataFrame:
     """`by` -> messages, p50, p90, p99 and the slowest, in seconds."""
     # Brought together once: what follows is grouped by the same columns, or by more.
-    together = cube.where("bucket is not null").repartition(*by)
-    buckets = together.groupBy(*by, "bucket").agg(
-        F.sum("messages").alias("messages"), F.max("slowest").alias("slowest")
-    )  # fmt: skip
+    buckets = cube.where("bucket is not null").repartition(*by)
+    if set(cube.columns) - {"messages", "slowest"} != {*by, "bucket"}:  # else they are added up already
+        buckets = buckets.groupBy(*by, "bucket").agg(
+            F.sum("messages").alias("messages"), F.max("slowest").alias("slowest")
+        )
     group = Window.partitionBy(*by)
     so_far = F.sum("messages").over(group.orderBy("bucket"))
     placed = buckets.withColumns({"so_far": so_far, "total": F.sum("messages").over(group)})

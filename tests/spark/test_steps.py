@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from zkms_spark import ledger, order, owners, traffic
+from zkms_spark import effort, entries, ledger, order, owners, traffic
 from zkms_spark.lag import lag
 from zkms_spark.live.cells import VALUES, cells
 from zkms_spark.live.window import CellKey, Window, changes
 from zkms_spark.numbers import name_key
-from zkms_spark.schema import make_trail
+from zkms_spark.schema import make_trail, read_trail
 
 pytestmark = pytest.mark.timeout(600)
 COMMON = {"run": "r", "node": "n", "host": "h", "topic": "jobs", "producer": "p", "n": 1}
@@ -45,6 +46,52 @@ def test_what_a_group_let_expire_needs_no_look_but_of_others_it_does(spark: Any)
     assert suspect == {"group": False, "live": True}
     without = {row.queue.topic: row.suspect for row in ledger.balance(*sides[:2]).collect()}
     assert without == {"group": True, "live": True}
+
+
+def test_entries_are_those_of_suspect_blocks_and_of_what_reaches_into_them(spark: Any) -> None:
+    """Picked by producer and topic first: also where a block has deliveries alone, of a pair that was stored for."""
+    made = {**COMMON, "t": 1.0, "at": 1.0, "event": "published", "subs": ["s", "other"]}
+    came = {**COMMON, "t": 2.0, "at": 1.0, "event": "delivered", "kind": "durable"}
+    events: list[dict[str, Any]] = [
+        {**made, "seq": 500, "n": 20, "i": 1},  # begins in one block and ends in the next
+        {**made, "seq": 5000, "i": 2},
+        {**made, "producer": "q", "seq": 500, "i": 3},
+        {**came, "sub": "s", "seq": 515, "i": 4},  # a second time, in a block that nothing is stored in
+        *({**came, "sub": sub, "seq": 500, "n": 20, "i": 5} for sub in ("s", "other")),
+        *({**came, "sub": sub, "seq": 5000, "i": 6} for sub in ("s", "other")),
+        {**came, "producer": "r", "sub": "s", "seq": 5000, "i": 6},  # never stored
+        *({**came, "producer": "q", "sub": sub, "seq": 500, "i": 7} for sub in ("s", "other")),
+    ]
+    trail = make_trail(spark, events)
+    chosen = entries.wanted(ledger.balance(ledger.stored(trail), ledger.handed_over(trail)))
+    found = entries.entries(trail, chosen, None).collect()
+    assert {(row.producer, row.sub, row.side, row["first"], row.past) for row in found} == {
+        ("p", "s", entries.STORED, 500, 520),
+        ("p", "s", entries.DELIVERED, 500, 520),
+        ("p", "s", entries.DELIVERED, 515, 516),
+        ("r", "s", entries.DELIVERED, 5000, 5001),
+    }
+
+
+def test_a_trail_in_files_is_planned_once_and_for_its_size(spark: Any, tmp_path: Path) -> None:
+    """Afterwards Spark does as before; a trail of unknown size changes nothing."""
+    keys = ("spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions")
+
+    def settings() -> list[str]:
+        return [spark.conf.get(key) for key in keys]
+
+    spark.conf.set(keys[0], "true")
+    at_hand = make_trail(spark, [{**COMMON, "event": "gap", "t": 1.0}])
+    before = settings()
+    try:
+        at_hand.write.parquet(str(tmp_path / "trail"))
+        with effort.steadily(at_hand):
+            assert settings() == before
+        with effort.steadily(read_trail(spark, str(tmp_path / "trail"))):
+            assert settings() == ["false", "2"]
+        assert settings() == before
+    finally:
+        spark.conf.set(keys[0], "false")
 
 
 def test_a_group_may_step_back_but_not_within_a_key(spark: Any) -> None:

@@ -13,13 +13,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from zkms.errors import InvalidArgument
 from zkms.trail import ledger
 from zkms.trail.assembly import assemble
 from zkms.trail.cast import Shift
-from zkms.trail.columns import ROW_GROUP, WRITING, arranged, directory
+from zkms.trail.columns import directory, parquet_writer, write
 from zkms.trail.event import FROM_OPENED, OPEN_SUFFIX, SUFFIX, VERSION
 from zkms.trail.features import Features
 from zkms.trail.planting import Planted, Planter
@@ -109,9 +108,8 @@ class Generator:
         for hour in pc.unique(hours).to_pylist():
             folder = self._out / directory(hour)
             folder.mkdir(parents=True, exist_ok=True)
-            part = arranged(table.filter(pc.equal(hours, hour)))
-            file = folder / f"generated-{self._seed}-{number:06d}.parquet"
-            pq.write_table(part, file, row_group_size=ROW_GROUP, **WRITING)
+            with parquet_writer(folder / f"generated-{self._seed}-{number:06d}.parquet", table.schema) as file:
+                write(table.filter(pc.equal(hours, hour)), file)
 
     def _write_lines(self, table: pa.Table, _number: int) -> None:
         for source in pc.unique(table["source"]).to_pylist():

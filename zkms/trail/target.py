@@ -17,7 +17,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from zkms.errors import InvalidArgument, ZkmsError
-from zkms.trail.columns import ROW_GROUP, SCHEMA, WRITING, arranged
+from zkms.trail.columns import parquet_writer, write
 from zkms.trail.reader import Bad
 
 MARKS = "_exported"
@@ -110,9 +110,9 @@ class Parts:
         """Append rows to the part in this directory."""
         name = f"{directory}/{self._name}.parquet"
         if name not in self._writers:
-            self._writers[name] = pq.ParquetWriter(self._open(name), SCHEMA, **WRITING)
+            self._writers[name] = parquet_writer(self._open(name))
             self.names.append(name)
-        self._writers[name].write_table(arranged(table), row_group_size=ROW_GROUP)
+        write(table, self._writers[name])
 
     def set_aside(self, source: str, bad: Bad) -> None:
         """Keep a bad line, with the reason."""
