@@ -51,7 +51,8 @@ def main(
 ) -> None:
     """Measure how the analysis of trails scales: all PARTS (planted, speed, scale, recorder), or those.
 
-    A hundred million events take 2 GB of disk and half an hour, on two cores that have nothing else to do.
+    A hundred million events take 2 GB of disk and a quarter of an hour, most of it to generate them, on two cores that
+    have nothing else to do.
     """
     interrupt_on_sigterm()
     out.mkdir(parents=True, exist_ok=True)
