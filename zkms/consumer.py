@@ -28,24 +28,22 @@ from zkms.errors import (
     Closed,
     InvalidArgument,
     LostOwnership,
-    NodeMissing,
     NotSubscribed,
     SubscriptionInUse,
-    TransactionFailed,
     ZkmsError,
 )
+from zkms.flag import Flag
 from zkms.handed import first_after
 from zkms.held import RETURNED, Held
 from zkms.hold import Claim, Hold
 from zkms.inbox import Fetched, Gap, Inbox
 from zkms.lane import CAREFUL, Lane, Policy
 from zkms.message import Message
-from zkms.operations import Delete, SetData
 from zkms.quarantine import set_aside
 from zkms.reader import Reader
 from zkms.records import Registration
 from zkms.rota import Rota
-from zkms.session import State, failed_with
+from zkms.session import State
 from zkms.subscription import ACKED_WITHIN, AckMode, Handler, OnError, OnGap
 from zkms.tree import lanes_of
 from zkms.unpacking import Undecodable, Unpacker
@@ -112,7 +110,8 @@ class Consumer:
         self._closed = False
         self._removed = False
         """Whether another process has given the subscription up."""
-        self._full = False
+        self._full: Flag | None = None
+        """To be taken down."""
         self._vanished: set[int] = set()
         """Partitions whose queue is not there."""
         self._handling: Message | None = None
@@ -579,8 +578,8 @@ class Consumer:
                 late = lane.time_out() or late
             if late:
                 self._lock.notify_all()
-        if self._full and self._bus.session.state is State.CONNECTED:
-            self._clear_flag()
+        if self._full is not None and self._bus.session.state is State.CONNECTED:
+            self._clear_flag(self._full)
         if self._vanished and self._bus.session.state is State.CONNECTED:
             self._repair()
         while self._strange:
@@ -629,20 +628,22 @@ class Consumer:
 
     def flagged(self) -> None:
         """The queue was full, and publishers skip it: the rota's thread tells them that it is not any more."""
-        self._full = True
+        self._full = Flag(self._bus.session, self._bus.tree, self.topic, self.id)
         self._rota.wake.set()
 
-    def _clear_flag(self) -> None:
-        tree = self._bus.tree
-        flag = tree.full_flag(self.topic, self.id)
+    def _clear_flag(self, flag: Flag) -> None:
+        self._full = None  # the next gap's may come while we are at it
         for lane in list(self._lanes.values()):
             lane.hold.drain(ACKED_WITHIN)  # or they would find it full still
         try:
-            self._bus.session.multi([Delete(flag), SetData(tree.topic(self.topic), b"")])
-        except TransactionFailed as error:
-            if not failed_with(error, NodeMissing):
-                raise
-        self._full = False
+            flag.take_down()
+        except ZkmsError:
+            self._full = self._full or flag
+            raise
+        with self._lock:
+            if self._full is None:  # else a lane has come to another such gap meanwhile
+                for lane in self._lanes.values():
+                    lane.unflagged()
 
     def strange(self, fetched: Fetched, error: Exception) -> None:
         """An entry that is not ours, or damaged: the rota's thread sets it aside."""

@@ -29,20 +29,20 @@ from zkms.errors import (
     NotSubscribed,
     StoreError,
     SubscriptionInUse,
-    TransactionFailed,
     Unauthorised,
     ZkmsError,
 )
+from zkms.flag import Flag
 from zkms.handed import first_after
 from zkms.held import mask_of
 from zkms.hold import Claim, Hold
 from zkms.lane import Lane
-from zkms.operations import Delete, Operation, SetData
+from zkms.operations import Operation
 from zkms.passage import Passage, Tell
 from zkms.pieces import Piece
 from zkms.records import GapRecord, Part, QueueState, decode
 from zkms.rota import Rota
-from zkms.session import State, failed_with
+from zkms.session import State
 from zkms.subscribing import Request, enrol
 
 log = logging.getLogger("zkms.cursor")
@@ -345,14 +345,19 @@ class Cursor:
         if place.queue != here.made:
             return
         entries = here.between(0, place.entry)
-        full = any(self._gap(self._path(entry)).full for entry in entries if entry.gap)
-        parts: list[tuple[Entry, Part | None]] = [(entry, None) for entry in entries]
+        flagging = [entry for entry in entries if entry.gap and self._gap(self._path(entry)).full]
+        parts: list[tuple[Entry, Part | None]] = [(entry, None) for entry in entries if entry not in flagging]
         for entry in here.between(place.entry, place.entry + bool(place.message)):
             before = hold.parts.get(entry.sequence)
             part = _part(before, place.message, entry.messages)
             if part != before:
                 parts.append((entry, part))
-        tellers = self._look_at(hold, place, [entry for entry, _ in parts])
+        self._store(hold, parts, self._look_at(hold, place, [entry for entry, _ in parts]))
+        if flagging:  # publishers would find it full before that; and who dies here leaves the gap for the next one
+            Flag(self._session, self._bus.tree, self.topic, self.name).take_down()
+            self._store(hold, [(entry, None) for entry in flagging], {})
+
+    def _store(self, hold: Hold, parts: Sequence[tuple[Entry, Part | None]], tellers: dict[int, Tell]) -> None:
         stored = [
             hold.mark(_Done(self._path(entry), entry.sequence, part, tellers.get(entry.sequence)), wait=True)
             for entry, part in parts
@@ -366,8 +371,6 @@ class Cursor:
                 raise ConnectionLost("ZooKeeper did not answer; what was not acked now will be later") from error
             except ZkmsError as error:
                 raise Closed(f"{self.name!r} of {self.topic!r} is not read here any more: {error}") from error
-        if full:
-            self._clear_flag()
 
     def _look_at(self, hold: Hold, place: Place, entries: Sequence[Entry]) -> dict[int, Tell]:
         """Tell the trail what is handed over; how to tell it that this is acked. Nothing if nobody leaves one."""
@@ -381,15 +384,6 @@ class Cursor:
             if not entry.gap:
                 pieces.append(Piece(self._path(entry), 0, last, done))
         return self._passage.look(pieces, place.at)
-
-    def _clear_flag(self) -> None:
-        """Publishers have skipped a queue that was full: it is not any more."""
-        tree = self._bus.tree
-        try:
-            self._session.multi([Delete(tree.full_flag(self.topic, self.name)), SetData(tree.topic(self.topic), b"")])
-        except TransactionFailed as error:
-            if not failed_with(error, NodeMissing):
-                raise error.cause from error
 
     # -- looking -------------------------------------------------------------------------------------------------
 

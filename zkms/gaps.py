@@ -1,5 +1,7 @@
 """Gap entries that the owner of a lane has reached: done with when they are told, and all that came before them is.
 
+One that flagged its queue as full stays until the flag is down too, or else nobody would know that it has to be.
+
 A gap says that something before it may be missing. That may be a message in the reader's hands: it was fetched, and
 then dropped from the queue to make room, so that it does not come again if its reader dies. As long as there is such a
 one, the gap stays where it is, and the next reader is told of it.
@@ -15,11 +17,12 @@ from zkms.held import Held
 class _Reached:
     """A gap entry, and the entries before it that are not wholly done with."""
 
-    __slots__ = ("before", "entry", "told")
+    __slots__ = ("before", "entry", "flag", "told")
 
-    def __init__(self, entry: Held, before: set[int]) -> None:
+    def __init__(self, entry: Held, before: set[int], *, flag: bool) -> None:
         self.entry = entry
         self.before = before
+        self.flag = flag
         self.told = False
 
 
@@ -37,9 +40,9 @@ class Gaps:
         """Messages of an entry are given out from now on."""
         self._open.add(sequence)
 
-    def reach(self, entry: Held) -> None:
-        """All that came before this gap is given out."""
-        self._reached[entry.sequence] = _Reached(entry, set(self._open))
+    def reach(self, entry: Held, *, flag: bool) -> None:
+        """All that came before this gap is given out; `flag` if the queue is flagged for it."""
+        self._reached[entry.sequence] = _Reached(entry, set(self._open), flag=flag)
 
     def told(self, sequence: int) -> None:
         """The user has been told of a gap; of none, if it is not ours any more."""
@@ -47,6 +50,12 @@ class Gaps:
         if reached is not None:
             reached.told = True
             self._settle()
+
+    def unflagged(self) -> None:
+        """The queue is not flagged any more, for none of the gaps that were reached."""
+        for reached in self._reached.values():
+            reached.flag = False
+        self._settle()
 
     def finished(self, sequence: int) -> None:
         """An entry is wholly done with."""
@@ -63,6 +72,6 @@ class Gaps:
 
     def _settle(self) -> None:
         for sequence, reached in list(self._reached.items()):
-            if reached.told and not reached.before:
+            if reached.told and not reached.flag and not reached.before:
                 del self._reached[sequence]
                 self._done(reached.entry)

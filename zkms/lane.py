@@ -269,7 +269,7 @@ class Lane:
         if fetched.entry.gap:
             record = decode(fetched.raw, GapRecord)
             entry = Held(self, frames.Frame("", 0, 0.0, []), fetched, None)
-            self._gaps.reach(entry)
+            self._gaps.reach(entry, flag=record.full)
             self._note.gap(record.reason, partial(self._gaps.told, entry.sequence))
             if record.full:
                 self._note.flagged()
@@ -442,6 +442,10 @@ class Lane:
         if entry.complete:
             self._gaps.finished(entry.sequence)
         return stored
+
+    def unflagged(self) -> None:
+        """Publishers send again: the gaps that said that they did not need not stay for that. With the lock held."""
+        self._gaps.unflagged()
 
     def settle(self, entry: Held, message: Message) -> None:
         """Done with, with the lock held; to be marked afterwards."""

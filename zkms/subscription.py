@@ -22,18 +22,15 @@ from zkms.errors import (
     CannotDecode,
     ConnectionLost,
     InvalidArgument,
-    NodeMissing,
     NotSubscribed,
-    TransactionFailed,
     ZkmsError,
 )
+from zkms.flag import Flag
 from zkms.inbox import Fetched, Gap, Inbox, Item, Marker
 from zkms.message import Handover, Message
-from zkms.operations import Delete, Operation, SetData
 from zkms.quarantine import set_aside
 from zkms.reader import Reader
 from zkms.records import GapRecord, Registration, decode
-from zkms.session import failed_with
 from zkms.turns import Turn
 from zkms.unpacking import Undecodable, Unpacked, Unpacker
 
@@ -321,7 +318,7 @@ class Subscription:
         if self._closed:
             return None
         if isinstance(item, Marker):
-            self._clear_full(None)  # the entry that flagged the queue may be among those removed
+            self._clear_full()  # the entry that flagged the queue may be among those removed
             self._announce(item.gap)
             return None
         return self._unpack(item)
@@ -379,10 +376,9 @@ class Subscription:
 
     def _reach_gap(self, path: str, record: GapRecord) -> None:
         if record.full:
-            self._clear_full(path)
+            self._clear_full()
         self._announce(Gap(self.topic, self.id, record.reason))
-        if not record.full:
-            self._bus.acks.add(path)  # after it was announced, as messages are acked after they were handled
+        self._bus.acks.add(path)  # after it was announced, as messages are acked after they were handled
 
     def _announce(self, gap: Gap) -> None:
         log.warning("%r may have missed messages: %s", gap.topic, gap.reason)
@@ -391,25 +387,14 @@ class Subscription:
         if self._on_gap is not None:
             self._tell(self._on_gap, gap)
 
-    def _clear_full(self, entry: str | None) -> None:
-        """All that came before the flag has been taken: let publishers send again; `entry` is the gap that says so."""
+    def _clear_full(self) -> None:
+        """All that came before the flag has been taken: let publishers send again."""
         self._bus.acks.drain(ACKED_WITHIN)  # or they would find the queue full still
-        tree = self._bus.tree
-        flag = tree.full_flag(self.topic, self.id)
-        operations: list[Operation] = [Delete(flag), SetData(tree.topic(self.topic), b"")]
-        operations += [] if entry is None else [Delete(entry)]
-        while not self._closed and operations:
+        flag = Flag(self._bus.session, self._bus.tree, self.topic, self.id)
+        while not self._closed:
             try:
-                self._bus.session.multi(operations)
+                flag.take_down()
                 return
-            except TransactionFailed as error:
-                if failed_with(error, NodeMissing, path=flag):
-                    operations = operations[2:]  # cleared by an attempt whose answer was lost, or by hand
-                elif failed_with(error, NodeMissing):
-                    operations = [each for each in operations if each is not error.operation]
-                else:
-                    self.report(error.cause, None)
-                    return
             except ConnectionLost as error:
                 log.info("cannot clear the flag of %r yet: %s", self.topic, error)
             except ZkmsError as error:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from zkms import BadVersion, Bus, Gap, Message, Subscription, TransactionFailed
+from zkms import BadVersion, Bus, ConnectionLost, Gap, Message, Subscription, TransactionFailed
 from zkms.entry import parse_entry
 from zkms.limits import Limits
-from zkms.operations import Create, Operation
+from zkms.operations import Create, Delete, Operation
 from zkms.subscription import Subscription as SubscriptionClass
 from zkms.tree import Tree
 
@@ -201,6 +201,39 @@ def test_a_publisher_that_was_held_up_flags_no_queue_that_was_drained_meanwhile(
     eventually(lambda: listener.data[-1] == "after")
     assert listener.data == [*range(LIMIT), "late", "after"]
     assert len(listener.gaps) == 1
+
+
+@pytest.mark.of_threads
+def test_a_flag_that_was_put_up_since_the_last_one_was_taken_down_stays(
+    bus: Bus, connect: Connect, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to the first taking down was lost. For the second flag its reader comes to a gap of its own."""
+    reader, listener, late = connect(), Listener(), []
+    multi = reader.session.multi
+
+    def lose_the_first_answer(operations: Sequence[Operation], **options: Any) -> list[Any]:
+        done = multi(operations, **options)
+        if not late and any(isinstance(each, Delete) and each.path.endswith("!") for each in operations):
+            late.append("flagged again")
+            publish_singly(bus, ["second"] * 4)
+            raise ConnectionLost("made up")
+        return done
+
+    def on_gap(gap: Gap) -> None:
+        listener.events.append(gap)
+        bus.publish("users", "skipped")
+
+    monkeypatch.setattr(reader.session, "multi", lose_the_first_answer)
+    listener.go.clear()
+    reader.subscribe("users", listener.hear, limit=3, on_gap=on_gap)
+    publish_singly(bus, ["first"] * 4)
+    listener.go.set()
+    eventually(lambda: len(listener.gaps) == 2)
+    eventually(lambda: not bus.subscriptions("users")[0].full)
+    bus.publish("users", "last")
+    eventually(lambda: listener.data[-1] == "last")
+    heard = ["gap" if isinstance(event, Gap) else event.data for event in listener.events]
+    assert [each for each in heard if each != "skipped"] == [*["first"] * 3, "gap", *["second"] * 3, "gap", "last"]
 
 
 def test_a_pulling_subscriber_is_limited_too(bus: Bus, connect: Connect) -> None:

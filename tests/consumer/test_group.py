@@ -381,6 +381,31 @@ def test_a_durable_queue_may_take_a_gap(bus: Bus, connect: Connect, eventually: 
     assert message.data == 8
 
 
+@pytest.mark.of_threads
+def test_a_flag_is_taken_down_by_the_next_reader_if_the_last_one_did_not_come_to_it(
+    bus: Bus, connect: Connect, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had told of the gap, and was killed: publishers would skip the queue for ever."""
+    gaps: list[zkms.Gap] = []
+    first = connect()
+    sub = first.subscribe("jobs", name="loose", limit=5, overflow="gap", on_gap=gaps.append)
+    monkeypatch.setattr(sub, "flagged", lambda: None)
+    for number in range(8):
+        bus.publish("jobs", number)
+    while (message := sub.get(timeout=1.0)) is not None:
+        message.ack()
+    assert len(gaps) == 1
+    first.close()
+    assert bus.subscriptions("jobs")[0].full
+    again = connect().subscribe("jobs", name="loose", on_gap=gaps.append)
+    assert again.get(timeout=1.0) is None
+    eventually(lambda: not bus.subscriptions("jobs")[0].full)
+    bus.publish("jobs", 8)
+    message = again.get(timeout=10)
+    assert message is not None
+    assert message.data == 8
+
+
 def test_a_message_that_would_not_fit_as_a_dead_letter_is_refused(bus: Bus, connect: Connect) -> None:
     """Before it is stored: nothing can get stuck later. A live subscription takes larger ones."""
     live = connect().subscribe("jobs")
