@@ -116,7 +116,7 @@ MECHANISMS = (
     Mechanism(
         "look at a queue's length before filling it",
         "zkms/limits.py",
-        "        return self._look(topic, targets, short, need, deadline)\n",
+        "        return self._look(topic, snapshot, targets, short, need, deadline)\n",
         "        return True\n",
         "tests/bus/test_limits.py::test_with_the_look_it_does_not",
     ),
