@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import zkms
 from simulation import primitives
 from simulation.clockwork import World
@@ -62,12 +64,14 @@ class Dropping(Workload):
         self.since = min(self.since, self.world.now)
         while True:
             try:
-                for message in sub.fetch(self.number(3), timeout=5.0):
-                    self.told.append((message.data["by"], message.data["number"]))
-                    primitives.sleep(self.world.random.random() * SLOW)
-                    message.ack()
+                messages = sub.fetch(self.number(3), timeout=5.0)
             except (zkms.LostOwnership, zkms.ConnectionLost):
                 continue
+            for message in messages:
+                self.told.append((message.data["by"], message.data["number"]))
+                primitives.sleep(self.world.random.random() * SLOW)
+                with contextlib.suppress(zkms.LostOwnership, zkms.ConnectionLost):  # the next one is to be acked too
+                    message.ack()
 
     def _leave(self, client: str) -> None:
         """Subscribe, read nothing, and give it up; again, as long as that may not have been carried out."""
