@@ -140,12 +140,14 @@ class Consumer:
 
     def start(self, *, takeover: bool) -> None:
         """Become a reader, and begin; `SubscriptionInUse` if another process reads a durable one."""
-        self._rota.join()
-        if self.kind == "durable":
-            owner = self._rota.claim_alone(takeover)
+        try:
+            self._rota.join()
+            owner = self._rota.claim_alone(takeover) if self.kind == "durable" else None
             if owner is not None:
-                self._rota.leave()
                 raise SubscriptionInUse(self.topic, self.id, owner)
+        except BaseException:
+            self._rota.leave()
+            raise
         self._rota.start()
         if self._handler is not None:
             self._thread = threading.Thread(target=self._deliver, name=f"zkms-deliver-{self.topic}", daemon=True)
@@ -165,7 +167,8 @@ class Consumer:
             raise NotSubscribed(self.topic)
         self._bus.stopped(self)
         try:
-            zxid = self._bus.enrolment.dismiss(self.topic, self.id)
+            # Where our leaving takes its time, we may still be a member.
+            zxid = self._bus.enrolment.dismiss(self.topic, self.id, unless_used_by=self._bus.client_id)
             if self._bus.trail is not None:
                 self._bus.trail.note("unsubscribed", sub=self.id, topic=self.topic, kind=self.kind, zxid=zxid)
         except SubscriptionInUse:
@@ -579,7 +582,7 @@ class Consumer:
             if late:
                 self._lock.notify_all()
         if self._full is not None and self._bus.session.state is State.CONNECTED:
-            self._clear_flag(self._full)
+            self._clear_flag()
         if self._vanished and self._bus.session.state is State.CONNECTED:
             self._repair()
         while self._strange:
@@ -631,14 +634,18 @@ class Consumer:
         self._full = Flag(self._bus.session, self._bus.tree, self.topic, self.id)
         self._rota.wake.set()
 
-    def _clear_flag(self, flag: Flag) -> None:
-        self._full = None  # the next gap's may come while we are at it
+    def _clear_flag(self) -> None:
+        with self._lock:
+            flag, self._full = self._full, None  # the next gap's may come while we are at it
+        if flag is None:
+            return
         for lane in list(self._lanes.values()):
             lane.hold.drain(ACKED_WITHIN)  # or they would find it full still
         try:
             flag.take_down()
         except ZkmsError:
-            self._full = self._full or flag
+            with self._lock:
+                self._full = self._full or flag
             raise
         with self._lock:
             if self._full is None:  # else a lane has come to another such gap meanwhile

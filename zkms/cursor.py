@@ -164,6 +164,8 @@ class Cursor:
         self._hold: Hold | None = None
         self._passage: Passage | None = None
         """Where the bus leaves a trail."""
+        self._flag: tuple[int, Flag] | None = None
+        """What is to be taken down for the gap of this number; kept until it is known to be."""
         self._generation = 0
         self._verified = 0.0
 
@@ -181,9 +183,9 @@ class Cursor:
         if found is None or found.kind != "durable":  # else it is used as it is, whatever its limits and selectors
             found, _ = enrol(self._bus, request)
         rota = Rota(self._bus, self.topic, self.name, found, self._seat)
-        rota.join()
         deadline = time.monotonic() + (2 * self._session.timeout + 5 if patience is None else patience)
         try:
+            rota.join()
             while (owner := rota.claim_alone(takeover)) is not None:
                 if time.monotonic() >= deadline:
                     raise SubscriptionInUse(self.topic, self.name, owner)
@@ -354,7 +356,10 @@ class Cursor:
                 parts.append((entry, part))
         self._store(hold, parts, self._look_at(hold, place, [entry for entry, _ in parts]))
         if flagging:  # publishers would find it full before that; and who dies here leaves the gap for the next one
-            Flag(self._session, self._bus.tree, self.topic, self.name).take_down()
+            last = flagging[-1].sequence
+            if self._flag is None or self._flag[0] != last:
+                self._flag = last, Flag(self._session, self._bus.tree, self.topic, self.name)
+            self._flag[1].take_down()
             self._store(hold, [(entry, None) for entry in flagging], {})
 
     def _store(self, hold: Hold, parts: Sequence[tuple[Entry, Part | None]], tellers: dict[int, Tell]) -> None:

@@ -455,8 +455,9 @@ class Hold:
         """What commits these entries, while we are seized."""
         with self._idle:
             before, self._dirty = self._dirty, {entry.sequence: (entry, []) for entry in entries}
+            stale = self._stale
             commit = self._next()
-            self._dirty = before
+            self._dirty, self._stale = before, stale  # it may not be carried out
         return commit.ledger, commit.operations
 
     def let_go(self, committed: Ledger | None, entries: list[Progress]) -> None:

@@ -113,8 +113,10 @@ class Limits:
     ) -> bool:
         room = self._room(short, deadline)
         overfull = [target for target in short if not room[target.queue].holds(need)]
+        epochs = {target.member.topic: snapshot.epoch_of(target.member.topic) for target in overfull}
         for target in sorted(overfull, key=lambda target: target.member.registration.overflow != "reject"):
-            self._overflow(target, snapshot, _excess(target.member, room[target.queue], need), need, deadline)
+            if not self._overflow(target, epochs, _excess(target.member, room[target.queue], need), need, deadline):
+                break
         with self._lock:
             budgets = self._budgets.setdefault(topic, {})
             for queue, free in room.items():
@@ -124,14 +126,15 @@ class Limits:
                     budgets[target.queue] = budgets.get(target.queue, NONE).less(need)
         return not overfull
 
-    def _overflow(self, target: Target, snapshot: Members, what: str, need: Room, deadline: float | None) -> None:
+    def _overflow(self, target: Target, epochs: dict[str, int], what: str, need: Room, deadline: float | None) -> bool:
+        """Do about it what the subscription wants; False if the membership was found to have changed."""
         member = target.member
         if member.registration.overflow == "reject":
             raise QueueFull(member.topic, member.subscription, what)
         if member.registration.overflow == "drop-oldest":
             self._drop_oldest(target, what, need)
-        else:
-            self._flag(target, snapshot, what, deadline)
+            return True
+        return self._flag(target, epochs, what, deadline)
 
     def _room(self, targets: list[Target], deadline: float | None) -> dict[tuple[str, str], Room]:
         """How much fits; counted from the names only where the number of entries does not settle it."""
@@ -200,21 +203,24 @@ class Limits:
         entries = [parse_entry(name) for name in names]
         return Room(sum(entry.messages for entry in entries), sum(entry.size for entry in entries), len(entries))
 
-    def _flag(self, target: Target, snapshot: Members, what: str, deadline: float | None) -> None:
+    def _flag(self, target: Target, epochs: dict[str, int], what: str, deadline: float | None) -> bool:
+        """Whether it is flagged now, at the epoch that is known; which is another one from then on."""
         name, topic = target.queue
         gap = encode(GapRecord(f"more than {what} were waiting", full=True))
         entry = f"{self._tree.queue(name, topic)}/{entry_prefix(0, len(gap), gap=True)}"
         try:
-            self._session.multi(
+            *_, bumped = self._session.multi(
                 [
                     Check(self._tree.registration(topic, name), -1),
                     Create(self._tree.full_flag(topic, name)),
                     Create(entry, gap, sequence=True, acl=acl(target.member.acl)),
-                    SetData(self._tree.topic(topic), b"", snapshot.epoch_of(topic)),
+                    SetData(self._tree.topic(topic), b"", epochs[topic]),
                 ],
                 deadline=deadline,
             )
+            epochs[topic] = bumped.version
             log.warning("%s of %s has %s waiting: skipped until it has caught up", topic, name, what)
+            return True
         except TransactionFailed as error:
             # Flagged by another publisher, perhaps drained since, or gone: the membership has changed, look again.
             if not any(failed_with(error, kind) for kind in (NodeExists, NodeMissing, BadVersion)):
@@ -223,6 +229,7 @@ class Limits:
             if not error.outcome_unknown:
                 raise
             log.info("flagging %s of %s again, the answer was lost", topic, name)  # if it is still over its limit
+        return False
 
 
 def _excess(member: Member, room: Room, need: Room) -> str:

@@ -85,6 +85,8 @@ class Registrar:
         self._worn: list[Registrable] = []
         self._leaving: list[tuple[str, str]] = []
         """Topics and ids of subscriptions that were given up while ZooKeeper did not answer."""
+        self._members: dict[str, object] = {}
+        """By their znodes: who is there to read a durable subscription or a group."""
         self._resigned: set[str] = set()
         """Znodes of members that are none any more, where they may be left."""
         self._moving: dict[Registrable, str] = {}
@@ -138,12 +140,15 @@ class Registrar:
             self._wake.set()
             raise
 
-    def resign(self, member: str) -> None:
-        """Take a member's znode away, now if ZooKeeper answers, else when it is back.
+    def resign(self, member: str, who: object) -> None:
+        """Take a member's znode away, now if ZooKeeper answers, else when it is back; not if another has it by now.
 
         As long as the session lives, a member that does not read would be waited for by all others.
         """
         with self._lock:
+            if self._members.get(member) is not who:
+                return
+            del self._members[member]
             self._resigned.add(member)
             if self._session.state is State.CONNECTED:
                 try:
@@ -152,9 +157,10 @@ class Registrar:
                     log.info("%s is taken away later: %s", member, error)
                     self._wake_in(LOOK_AGAIN)
 
-    def stay(self, member: str) -> None:
-        """It is a member again."""
+    def stay(self, member: str, who: object) -> None:
+        """It is a member, perhaps again; until it resigns."""
         with self._lock:
+            self._members[member] = who
             self._resigned.discard(member)
 
     def _take_away(self, member: str) -> None:
@@ -367,6 +373,8 @@ class Registrar:
     def _renew(self) -> None:
         generation = self._session.generation
         with self._lock:
+            for member in list(self._resigned):
+                self._take_away(member)
             if generation != self._generation:
                 log.warning("session renewed: registering %d subscriptions again", len(self._subscriptions))
                 self._prepare()
@@ -382,8 +390,6 @@ class Registrar:
             self._worn = [each for each in self._worn if each in self._subscriptions and not self._replace(each)]
             if self._worn:
                 self._wake_in(LOOK_AGAIN)
-            for member in list(self._resigned):
-                self._take_away(member)
         while self._leaving:
             self._leave(*self._leaving[0])
             del self._leaving[0]

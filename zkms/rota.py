@@ -126,15 +126,18 @@ class Rota:
     def join(self) -> None:
         """Show that we are there, by a znode of our own: what was claimed before it was made is not ours."""
         path = self._tree.member(self._name, self._topic, self._me)
-        self._registrar.stay(path)
+        self._registrar.stay(path, self)
         generation = self._session.generation
         deadline = time.monotonic() + self._session.config.request_timeout
-        tried = False
+        former = -1
+        """The transaction that made the znode that we wanted to replace, 0 for none; before the first attempt -1."""
         while True:
             stat = self._session.exists(path)
             mine = self._session.client_id
-            if tried and stat is not None and mine is not None and stat.ephemeralOwner == mine[0]:
-                break
+            ours = stat is not None and mine is not None and stat.ephemeralOwner == mine[0]
+            if ours and stat is not None and former not in (-1, stat.czxid):
+                break  # made by an attempt whose answer was lost
+            former = 0 if stat is None else stat.czxid
             self._found = self._members() if self._recorded else None
             operations: list[Operation] = [Delete(path)] if stat is not None else []
             operations.append(Create(path, encode(self._state()), ephemeral=True))
@@ -147,14 +150,13 @@ class Rota:
                 if failed_with(error, NodeMissing, path=path) and stat is None:
                     raise error.cause from error  # the subscription is gone
             except ConnectionLost:
-                tried = True
                 if time.monotonic() >= deadline:
                     raise
         self._generation = generation
 
     def leave(self) -> None:
         """Be no member any more."""
-        self._registrar.resign(self._tree.member(self._name, self._topic, self._me))
+        self._registrar.resign(self._tree.member(self._name, self._topic, self._me), self)
 
     def _state(self) -> MemberState:
         lanes = list(self._consumer.lanes.values())
@@ -260,6 +262,7 @@ class Rota:
             except ZkmsError as error:
                 if isinstance(error, NodeMissing) and self._is_removed():
                     self._consumer.removed()
+                    self.leave()
                     return
                 if not self._closed:
                     log.warning("%s of %r: %s; looking again", self._name, self._topic, error)
@@ -281,7 +284,7 @@ class Rota:
             self._looked = 0.0
 
     def _look(self) -> None:
-        if self._session.generation != self._generation:
+        if self._session.generation != self._generation and not self._closed:
             self.join()
             for lane in list(self._consumer.lanes.values()):
                 lane.hold.renew()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from zkms import Bus, Consumer
+from zkms import Bus, ConnectionLost, Consumer
+from zkms.operations import Create, Operation
 from zkms.registrar import Registrar
 from zkms.rota import Rota
 from zkms.session import State
@@ -50,12 +51,18 @@ def numbers(sub: Consumer, count: int, within: float = 20.0) -> set[Any]:
 
 
 def check_a_member_that_has_left_is_not_waited_for(
-    bus: Bus, connect: Connect, proxy: Proxy, eventually: Eventually, within: float = 20.0
+    bus: Bus,
+    connect: Connect,
+    proxy: Proxy,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+    within: float = 20.0,
 ) -> None:
     """Not said so, it would keep its partitions as long as its process lives."""
     worker = connect(hosts=proxy.hosts, session_timeout=LONG)
     sub = worker.subscribe("jobs", group="workers", partitions=2)
     eventually(lambda: sub.partitions == [0, 1])
+    monkeypatch.setattr(sub, "_give_back", lambda *_args: False)  # nor has a slow thread time for it
     close_while_cut_off(sub, worker, proxy, eventually)
     bus.publish_many("jobs", range(10), key=str)
     assert numbers(connect().subscribe("jobs", group="workers"), 10, within) == set(range(10))
@@ -63,10 +70,10 @@ def check_a_member_that_has_left_is_not_waited_for(
 
 
 def test_a_member_that_has_left_is_not_waited_for(
-    bus: Bus, connect: Connect, proxy: Proxy, eventually: Eventually
+    bus: Bus, connect: Connect, proxy: Proxy, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another one has its partitions as soon as ZooKeeper answers."""
-    check_a_member_that_has_left_is_not_waited_for(bus, connect, proxy, eventually)
+    check_a_member_that_has_left_is_not_waited_for(bus, connect, proxy, eventually, monkeypatch)
 
 
 def test_unless_that_is_told_later_it_would_be(
@@ -75,7 +82,7 @@ def test_unless_that_is_told_later_it_would_be(
     """The mechanism is what does it."""
     monkeypatch.setattr(Registrar, "_take_away", lambda *_args: None)
     with pytest.raises(AssertionError, match="set"):
-        check_a_member_that_has_left_is_not_waited_for(bus, connect, proxy, eventually, within=4.0)
+        check_a_member_that_has_left_is_not_waited_for(bus, connect, proxy, eventually, monkeypatch, within=4.0)
 
 
 def test_a_durable_subscription_can_be_read_elsewhere(
@@ -135,3 +142,59 @@ def test_unless_a_claim_was_its_members_it_would(
         check_one_that_is_back_does_not_keep_what_it_has_forgotten(
             bus, connect, proxy, eventually, monkeypatch, within=4.0
         )
+
+
+def test_a_reader_that_leaves_late_does_not_take_its_successors_place(
+    bus: Bus, connect: Connect, eventually: Eventually
+) -> None:
+    """Both are of one process, and their znodes have one path."""
+    worker = connect()
+    first = worker.subscribe("jobs", group="workers", partitions=1)
+    first.close()
+    second = worker.subscribe("jobs", group="workers")
+    first._rota.leave()
+    assert bus.session.exists(bus.tree.member("workers", "jobs", worker.client_id)) is not None
+    bus.publish("jobs", 1)
+    assert numbers(second, 1) == {1}
+
+
+def test_a_reader_that_could_not_begin_is_no_member(
+    bus: Bus, connect: Connect, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else another process could not read the subscription as long as this one lives."""
+    worker = connect()
+
+    def fail(*_args: object) -> str | None:
+        raise ConnectionLost("made up")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Rota, "claim_alone", fail)
+        with pytest.raises(ConnectionLost):
+            worker.subscribe("jobs", name="ledger")
+    assert bus.session.exists(bus.tree.member("ledger", "jobs", worker.client_id)) is None
+
+
+def test_a_member_is_a_new_znode_also_if_an_attempt_at_it_failed(
+    bus: Bus, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one of before must not be taken for it: it would stand for what nobody reads."""
+    worker = connect()
+    sub = worker.subscribe("jobs", group="workers", partitions=1)
+    path = bus.tree.member("workers", "jobs", worker.client_id)
+    before = bus.session.exists(path)
+    multi = worker.session.multi
+    lost: list[str] = []
+
+    def lose(operations: Sequence[Operation], **options: Any) -> list[Any]:
+        if not lost and any(isinstance(each, Create) and each.path == path for each in operations):
+            lost.append("not carried out")
+            raise ConnectionLost("made up")
+        return multi(operations, **options)
+
+    monkeypatch.setattr(worker.session, "multi", lose)
+    sub._rota.join()
+    after = bus.session.exists(path)
+    assert lost
+    assert before is not None
+    assert after is not None
+    assert after.czxid > before.czxid
