@@ -245,6 +245,26 @@ def test_a_flag_that_was_put_up_since_the_last_one_was_taken_down_stays(
     assert [each for each in heard if each != "skipped"][: len(told)] == told
 
 
+@pytest.mark.of_threads
+def test_queues_that_are_full_at_the_same_time_are_flagged_one_after_the_other(
+    bus: Bus, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In as many transactions as there are: each knows of the epoch that the one before it has made."""
+    for _ in range(8):
+        connect().subscribe("users", limit=3)
+    tried: list[str] = []
+    flag = Limits._flag
+
+    def count(self: Limits, *args: Any) -> bool:
+        tried.append("")
+        return flag(self, *args)
+
+    monkeypatch.setattr(Limits, "_flag", count)
+    publish_singly(bus, list(range(4)))
+    assert all(info.full for info in bus.subscriptions("users"))
+    assert len(tried) == 8
+
+
 def test_a_pulling_subscriber_is_limited_too(bus: Bus, connect: Connect) -> None:
     """The gap is announced between the last old and the first new message."""
     listener = Listener()
