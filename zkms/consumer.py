@@ -145,7 +145,7 @@ class Consumer:
             owner = self._rota.claim_alone(takeover) if self.kind == "durable" else None
             if owner is not None:
                 raise SubscriptionInUse(self.topic, self.id, owner)
-        except BaseException:
+        except BaseException:  # a member that does not read would be waited for
             self._rota.leave()
             raise
         self._rota.start()

@@ -129,8 +129,7 @@ class Rota:
         self._registrar.stay(path, self)
         generation = self._session.generation
         deadline = time.monotonic() + self._session.config.request_timeout
-        former = -1
-        """The transaction that made the znode that we wanted to replace, 0 for none; before the first attempt -1."""
+        former = -1  # which transaction made the znode that we wanted to replace, 0 for none; -1 before we did
         while True:
             stat = self._session.exists(path)
             mine = self._session.client_id

@@ -144,9 +144,7 @@ def test_unless_a_claim_was_its_members_it_would(
         )
 
 
-def test_a_reader_that_leaves_late_does_not_take_its_successors_place(
-    bus: Bus, connect: Connect, eventually: Eventually
-) -> None:
+def test_a_reader_that_leaves_late_does_not_take_its_successors_place(bus: Bus, connect: Connect) -> None:
     """Both are of one process, and their znodes have one path."""
     worker = connect()
     first = worker.subscribe("jobs", group="workers", partitions=1)
@@ -159,7 +157,7 @@ def test_a_reader_that_leaves_late_does_not_take_its_successors_place(
 
 
 def test_a_reader_that_could_not_begin_is_no_member(
-    bus: Bus, connect: Connect, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+    bus: Bus, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else another process could not read the subscription as long as this one lives."""
     worker = connect()
