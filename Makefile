@@ -20,8 +20,8 @@ help:  ## say what there is
 	@echo "make peers    the same work on Redis, RabbitMQ, NATS and kazoo's queue; writes benchmarks/results/"
 	@echo "make trails   the analysis of trails at scale, beside plain SQL and DuckDB; writes benchmarks/results/"
 	@echo "make simulate  the real code in simulated worlds: seeded schedules full of faults (SEEDS=10000)"
-	@echo "make soak     half an hour at half of the peak: does anything grow? (ARGS='--scenario storm'); writes soak/results/"
-	@echo "make faults   break servers, networks, disks and clocks while messages flow; writes faults/results/"
+	@echo "make soak     half an hour at half of the peak: does anything grow? (ARGS='--scenario storm'); writes verification/soak/results/"
+	@echo "make faults   break servers, networks, disks and clocks while messages flow; writes verification/faults/results/"
 	@echo "make mutations  switch off each mechanism that a guarantee rests on, and see a test fail for it"
 	@echo "make fuzz     bad input of every kind (INPUTS=1000000), guided by coverage where atheris can be installed"
 	@echo "make check    lint, formatting, types, and what is known against the versions we depend on"
@@ -46,20 +46,20 @@ trails: $(VENV)/dev.stamp $(VENV)/peers.stamp
 	$(BIN)/python -m benchmarks.trails $(ARGS)
 
 simulate: $(VENV)/dev.stamp
-	$(BIN)/python -m simulation --seeds $(SEEDS) --jobs 2 $(ARGS)
+	$(BIN)/python -m verification.simulation --seeds $(SEEDS) --jobs 2 $(ARGS)
 
 soak: $(VENV)/bench.stamp
-	$(BIN)/python -m soak $(ARGS)
+	$(BIN)/python -m verification.soak $(ARGS)
 
 faults: $(VENV)/dev.stamp
-	$(BIN)/python -m faults $(ARGS)
+	$(BIN)/python -m verification.faults $(ARGS)
 
 mutations: $(VENV)/dev.stamp
-	$(BIN)/python -m mutations $(ARGS)
+	$(BIN)/python -m verification.mutations $(ARGS)
 
 # The junk in a real tree is a test, with more of it than `make test` has.
 fuzz: $(VENV)/dev.stamp $(VENV)/fuzz.stamp
-	PYTHONPATH=tests $(BIN)/python -m fuzz --inputs $(INPUTS) $(ARGS)
+	$(BIN)/python -m verification.fuzz --inputs $(INPUTS) $(ARGS)
 	ZKMS_FUZZ_JUNK=$(JUNK) $(BIN)/pytest tests/fuzz/test_tree.py --zookeeper=embedded --timeout=3000
 
 check: $(VENV)/dev.stamp

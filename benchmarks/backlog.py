@@ -18,10 +18,10 @@ import click
 from kazoo.client import KazooClient
 
 import zkms
-from zkms.bench.purge import fill
-from zkms.records import MOST_BYTES
+from zkms.bench.processes.purge import fill
+from zkms.server.words import ask
 from zkms.testing import EmbeddedZooKeeper
-from zkms.testing.words import ask
+from zkms.tree.records import MOST_BYTES
 
 PAYLOAD = b"x" * 100
 PATIENCE = 600.0

@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.peers import Peer
-from zkms.bench.crew import BenchFailed, Crew
 from zkms.bench.experiments import PROCESSES, TIMEOUT, at_full_speed
-from zkms.bench.meter import others_at_work
-from zkms.bench.orders import Place, Publish, TallyKind
+from zkms.bench.processes.crew import BenchFailed, Crew
+from zkms.bench.processes.meter import others_at_work
+from zkms.bench.processes.orders import Place, Publish, TallyKind
 from zkms.bench.results import median
 from zkms.cli.output import plural
-from zkms.testing.errors import ServerError
+from zkms.server.errors import ServerError
 from zkms.version import __version__
 
 SUBSCRIBERS = (1, 20)

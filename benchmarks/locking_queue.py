@@ -9,9 +9,9 @@ from itertools import islice
 
 from kazoo.recipe.queue import LockingQueue
 
-from zkms.bench.orders import Place
-from zkms.bench.original import client
-from zkms.bench.tally import Tally
+from zkms.bench.algorithms.original import client
+from zkms.bench.processes.orders import Place
+from zkms.bench.processes.tally import Tally
 from zkms.errors import Timeout
 
 DEPTH = 64

@@ -16,8 +16,8 @@ import nats
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StorageType, StreamConfig
 from nats.js.errors import BadRequestError
 
-from zkms.bench.orders import Place
-from zkms.bench.tally import Tally
+from zkms.bench.processes.orders import Place
+from zkms.bench.processes.tally import Tally
 from zkms.errors import Timeout
 
 DEPTH = 64

@@ -39,7 +39,7 @@ class Peer(NamedTuple):
 PEERS = (
     Peer(
         "zkms",
-        "zkms.bench.ours",
+        "zkms.bench.algorithms.ours",
         servers.zookeeper,
         "fsync before publish() returns",
         2_000,

@@ -13,8 +13,8 @@ from typing import Any
 
 import redis
 
-from zkms.bench.orders import Place
-from zkms.bench.tally import Tally
+from zkms.bench.processes.orders import Place
+from zkms.bench.processes.tally import Tally
 from zkms.errors import Timeout
 
 DEPTH = 64

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from zkms.testing.child import Child
-from zkms.testing.embedded import EmbeddedZooKeeper
-from zkms.testing.errors import ServerError
-from zkms.testing.ports import free_ports
+from zkms.server.child import Child
+from zkms.server.embedded import EmbeddedZooKeeper
+from zkms.server.errors import ServerError
+from zkms.server.ports import free_ports
 
 STARTED = 90.0
 STOPPED = 20.0

@@ -13,13 +13,17 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from zkms.access import Access, identity
+from zkms.admin.dead_letters import DeadLetterInfo
+from zkms.admin.delayed import DelayedInfo
+from zkms.admin.discovery import ClientInfo, QueueInfo, SubscriptionInfo, TopicInfo
+from zkms.admin.groups import GroupInfo, MemberInfo, PartitionInfo
+from zkms.admin.observer import Change, Observer
 from zkms.answers import Answer, Answers
 from zkms.bus import Bus, connect
-from zkms.codec import Codec
 from zkms.config import Sasl, Tls
-from zkms.consumer import Consumer
-from zkms.discovery import ClientInfo, QueueInfo, SubscriptionInfo, TopicInfo
+from zkms.consume.consumer import Consumer
+from zkms.deliver.inbox import Gap
+from zkms.deliver.live import Subscription
 from zkms.errors import (
     AlreadyAcked,
     AlreadySubscribed,
@@ -55,16 +59,12 @@ from zkms.errors import (
     UsedInAnotherLoop,
     ZkmsError,
 )
-from zkms.groups import GroupInfo, MemberInfo, PartitionInfo
-from zkms.inbox import Gap
-from zkms.letters import DeadLetterInfo
-from zkms.message import Message
-from zkms.observer import Change, Observer
-from zkms.receipt import Receipt
-from zkms.stream import Sent, TopicPublisher
-from zkms.subscription import Subscription
+from zkms.message.codec import Codec
+from zkms.message.message import Message
+from zkms.publish.receipt import Receipt
+from zkms.publish.topic_publisher import Sent, TopicPublisher
 from zkms.transaction import Transaction
-from zkms.upcoming import DelayedInfo
+from zkms.tree.acl import Access, identity
 from zkms.version import __version__
 
 if _TYPE_CHECKING:

@@ -23,42 +23,40 @@ from concurrent.futures import Future
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
-from zkms.access import Access
-from zkms.acks import Acks
+from zkms.admin.dead_letters import DEFAULT_LIMIT as MOST_LETTERS
+from zkms.admin.dead_letters import DeadLetterInfo, Letters
+from zkms.admin.delayed import DelayedInfo, delayed_by_topic
+from zkms.admin.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionInfo, TopicInfo
+from zkms.admin.groups import GroupInfo, Groups
+from zkms.admin.observer import Observer, OnChange, observe
 from zkms.answers import Answers
-from zkms.batching import Batching
-from zkms.bulk import publish_all, result
-from zkms.codec import Codec, check_codec
 from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, check_seconds, configure
-from zkms.consumer import Consumer
-from zkms.delay import FRAME_BYTES, FRAME_MESSAGES, due_at
-from zkms.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionInfo, TopicInfo
-from zkms.enrolment import Enrolment
+from zkms.consume.consumer import Consumer
+from zkms.deliver.acks import Acks
+from zkms.deliver.live import AckMode, Handler, OnError, OnGap, Subscription
 from zkms.errors import (
     Closed,
     DuplicateMessage,
     InvalidArgument,
     ZkmsError,
 )
-from zkms.frame import Packed
-from zkms.groups import GroupInfo, Groups
-from zkms.layout import ensure_tree
-from zkms.letters import DEFAULT_LIMIT as MOST_LETTERS
-from zkms.letters import DeadLetterInfo, Letters
-from zkms.membership import Membership
+from zkms.message.codec import Codec, check_codec
+from zkms.message.encode import frame_budget, pack
+from zkms.message.frame import Packed
 from zkms.names import check_topic
-from zkms.observer import Observer, OnChange, observe
-from zkms.outgoing import Shipment
-from zkms.packing import frame_budget, pack
-from zkms.producer import Producer
-from zkms.publisher import Publisher
-from zkms.receipt import Receipt
-from zkms.records import DEFAULT_BYTES
-from zkms.registrar import Registrar
-from zkms.replies import Replies
-from zkms.session import Session, State
-from zkms.stream import TopicPublisher
-from zkms.subscribing import (
+from zkms.publish.audience import Membership
+from zkms.publish.batching import Batching
+from zkms.publish.delayed import FRAME_BYTES, FRAME_MESSAGES, due_at
+from zkms.publish.many import publish_all, result
+from zkms.publish.pipeline import Publisher
+from zkms.publish.producer import Producer
+from zkms.publish.receipt import Receipt
+from zkms.publish.shipment import Shipment
+from zkms.publish.topic_publisher import TopicPublisher
+from zkms.request_reply import Replies
+from zkms.subscribe.durable_registration import Enrolment
+from zkms.subscribe.live_registration import Registrar
+from zkms.subscribe.options import (
     DEFAULT_LIMIT,
     DEFAULT_PARTITIONS,
     Overflow,
@@ -68,12 +66,14 @@ from zkms.subscribing import (
     enrol,
     subscribe,
 )
-from zkms.subscription import AckMode, Handler, OnError, OnGap, Subscription
 from zkms.trail.recorder import Recorder
 from zkms.trail.settings import Trail
 from zkms.transaction import Transaction
-from zkms.tree import Tree
-from zkms.upcoming import DelayedInfo, delayed_by_topic
+from zkms.tree.acl import Access
+from zkms.tree.layout import ensure_tree
+from zkms.tree.paths import Tree
+from zkms.tree.records import DEFAULT_BYTES
+from zkms.zookeeper.session import Session, State
 
 if TYPE_CHECKING:
     from types import TracebackType

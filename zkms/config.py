@@ -12,12 +12,12 @@ from typing import Any
 from kazoo.hosts import collect_hosts
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
-from zkms.access import Access
-from zkms.codec import Codec, check_codec
 from zkms.errors import InvalidArgument
+from zkms.message.codec import Codec, check_codec
 from zkms.names import check_name, check_root, new_client_id
 from zkms.trail.settings import Trail, as_trail
-from zkms.tree import FULL_MARK, LANE_MARK
+from zkms.tree.acl import Access
+from zkms.tree.paths import FULL_MARK, LANE_MARK
 
 DEFAULT_HOSTS = "127.0.0.1:2181"
 LONGEST_SESSION = 2_000_000.0

@@ -14,17 +14,17 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from zkms.bulk import result
-from zkms.codec import Codec
-from zkms.delay import Postponed, due_at
+from zkms.consume.entry_state import Held
+from zkms.consume.ownership import Hold
 from zkms.errors import AlreadyAcked, Closed, ConnectionLost, InvalidArgument, LostOwnership, TransactionFailed
-from zkms.held import Held
-from zkms.hold import Hold
-from zkms.message import Message
-from zkms.operations import Operation
-from zkms.outgoing import Outgoing, Shipment
-from zkms.receipt import Receipt
-from zkms.records import Ledger
+from zkms.message.codec import Codec
+from zkms.message.message import Message
+from zkms.publish.delayed import Postponed, due_at
+from zkms.publish.many import result
+from zkms.publish.receipt import Receipt
+from zkms.publish.shipment import Outgoing, Shipment
+from zkms.tree.records import Ledger
+from zkms.zookeeper.operations import Operation
 
 if TYPE_CHECKING:
     from zkms.bus import Bus, IfNobody

@@ -12,11 +12,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from zkms_spark import duplicates, order, traffic
+from zkms_spark.audit import duplicates, order
+from zkms_spark.audit.entries import entries, narrowed, segments, wanted
+from zkms_spark.audit.ledger import PAIR, balance, dropped, handed_over, stored
 from zkms_spark.effort import plainly, steadily, together
-from zkms_spark.entries import entries, narrowed, segments, wanted
-from zkms_spark.ledger import PAIR, balance, dropped, handed_over, stored
 from zkms_spark.schema import empty
+from zkms_spark.traffic import traffic
 
 Answers = dict[str, Any]
 ACCOUNTS = ("redelivered", "expired", "dead")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from benchmarks.trails import results
 from benchmarks.trails.trials import Part, Say
-from zkms.bench.crew import Crew, Outcome
-from zkms.bench.orders import Place, Publish
+from zkms.bench.processes.crew import Crew, Outcome
+from zkms.bench.processes.orders import Place, Publish
 from zkms.testing import EmbeddedZooKeeper
 
 SUBSCRIBERS = 20
-MODULE = "zkms.bench.ours"
+MODULE = "zkms.bench.algorithms.ours"
 
 
 def recorder(messages: int, rounds: int, say: Say) -> results.Recorder:

@@ -17,8 +17,8 @@ from benchmarks.comparison import findable
 from benchmarks.trails import results
 from benchmarks.trails.contestant import Outcome
 from zkms.errors import ZkmsError
-from zkms.trail.generate import PLANTED, Generator
-from zkms.trail.planting import parse_faults
+from zkms.trail.generate.generate import PLANTED, Generator
+from zkms.trail.generate.planting import parse_faults
 
 Say = Callable[[str], None]
 MEMORY_MB = 4096

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 
 from zkms.errors import Closed, TransactionFailed, ZkmsError
-from zkms.session import Session, State
 from zkms.trail.recorder import Recorder
-from zkms.tree import Tree
+from zkms.tree.paths import Tree
+from zkms.zookeeper.session import Session, State
 from zkms_cleaner.delays import Delays
 from zkms_cleaner.election import Election, Lead
 from zkms_cleaner.sweep import Cut, Sweeper, Swept

@@ -18,16 +18,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from zkms.delayed import BUCKET, KEEP, Delayed, is_record, parse_bucket, parse_delayed
-from zkms.discovery import Discovery
+from zkms.admin.discovery import Discovery
+from zkms.deliver.quarantine import set_aside
 from zkms.errors import Closed, ConnectionLost, NodeMissing, NotEmpty, TransactionFailed, Unsupported, ZkmsError
-from zkms.operations import Delete
-from zkms.purge import delete_children
-from zkms.quarantine import set_aside
-from zkms.requests import CREATED
-from zkms.session import Session, State, failed_with
 from zkms.trail.recorder import Recorder
-from zkms.tree import Tree
+from zkms.tree.delayed_names import BUCKET, KEEP, Delayed, is_record, parse_bucket, parse_delayed
+from zkms.tree.paths import Tree
+from zkms.zookeeper.deletion import delete_children
+from zkms.zookeeper.operations import Delete
+from zkms.zookeeper.session import Session, State, failed_with
+from zkms.zookeeper.wire import CREATED
 from zkms_cleaner.due import READ_AT_ONCE, Mover
 from zkms_cleaner.election import Lead
 from zkms_cleaner.wheel import Wheel

@@ -19,9 +19,8 @@ from typing import Any
 
 import msgspec
 
-from zkms import frame as frames
-from zkms.delayed import NOBODY, Delayed
-from zkms.discovery import Discovery
+from zkms.admin.discovery import Discovery
+from zkms.deliver.quarantine import set_aside
 from zkms.errors import (
     BadVersion,
     CannotDecode,
@@ -33,17 +32,18 @@ from zkms.errors import (
     StoreError,
     TransactionFailed,
 )
-from zkms.frame import Frame, Packed
-from zkms.membership import Members, Membership
-from zkms.operations import MAX_TRANSACTION, Check, Create, Delete, Operation, SetData, transaction_size
-from zkms.outgoing import Epochs, Outgoing, Picks, epochs
-from zkms.purge import delete_children
-from zkms.quarantine import set_aside
-from zkms.records import DeadLetter, Moved, encode
-from zkms.routing import route
-from zkms.session import Session, failed_with
+from zkms.message import frame as frames
+from zkms.message.frame import Frame, Packed
+from zkms.publish.audience import Members, Membership
+from zkms.publish.routing import route
+from zkms.publish.shipment import Epochs, Outgoing, Picks, epochs
 from zkms.trail.recorder import Recorder
-from zkms.tree import Tree
+from zkms.tree.delayed_names import NOBODY, Delayed
+from zkms.tree.paths import Tree
+from zkms.tree.records import DeadLetter, Moved, encode
+from zkms.zookeeper.deletion import delete_children
+from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Delete, Operation, SetData, transaction_size
+from zkms.zookeeper.session import Session, failed_with
 from zkms_cleaner.election import Lead
 
 log = logging.getLogger("zkms.cleaner")

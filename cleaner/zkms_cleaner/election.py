@@ -10,9 +10,9 @@ import logging
 import threading
 
 from zkms.errors import ConnectionLost, NodeMissing, TransactionFailed
-from zkms.operations import Check, Create, Delete, Operation
-from zkms.session import Session, State, failed_with
-from zkms.tree import Tree
+from zkms.tree.paths import Tree
+from zkms.zookeeper.operations import Check, Create, Delete, Operation
+from zkms.zookeeper.session import Session, State, failed_with
 
 log = logging.getLogger("zkms.cleaner")
 

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from zkms.discovery import Discovery
-from zkms.entry import parse_entry
-from zkms.membership import patterns_in
-from zkms.operations import Create, Delete, Operation, SetData
-from zkms.patterns import is_pattern
-from zkms.records import Ledger, Patterns, QueueState, Registration, decode, encode
-from zkms.session import Session, Stat
-from zkms.tree import Tree, hashes_in, id_log_time, lanes_of, subscription_of
+from zkms.admin.discovery import Discovery
+from zkms.publish.audience import patterns_in
+from zkms.tree.entry import parse_entry
+from zkms.tree.paths import Tree, hashes_in, id_log_time, lanes_of, subscription_of
+from zkms.tree.patterns import is_pattern
+from zkms.tree.records import Ledger, Patterns, QueueState, Registration, decode, encode
+from zkms.zookeeper.operations import Create, Delete, Operation, SetData
+from zkms.zookeeper.session import Session, Stat
 from zkms_cleaner.orphans import Finding
 
 log = logging.getLogger("zkms.cleaner")

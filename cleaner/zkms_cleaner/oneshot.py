@@ -11,10 +11,10 @@ from zkms.cli.failure import Failure
 from zkms.cli.output import plural, print_json, print_table
 from zkms.config import Config
 from zkms.errors import NodeMissing, TransactionFailed
-from zkms.layout import ensure_tree
-from zkms.session import Session
 from zkms.trail.recorder import Recorder, recording
-from zkms.tree import Tree
+from zkms.tree.layout import ensure_tree
+from zkms.tree.paths import Tree
+from zkms.zookeeper.session import Session
 from zkms_cleaner.election import Election, Lead
 from zkms_cleaner.orphans import Finding
 from zkms_cleaner.sweep import Sweeper

@@ -17,12 +17,12 @@ from typing import TypeVar
 
 import msgspec
 
-from zkms.bodies import all_queues, names_in
-from zkms.discovery import Discovery
+from zkms.admin.discovery import Discovery
 from zkms.errors import ConnectionLost, NodeMissing, StoreError, Unauthorised
-from zkms.records import ProducerState, QueueState, Restores, decode
-from zkms.session import Session, Stat
-from zkms.tree import FULL_MARK, Tree, subscription_of
+from zkms.publish.bodies import all_queues, names_in
+from zkms.tree.paths import FULL_MARK, Tree, subscription_of
+from zkms.tree.records import ProducerState, QueueState, Restores, decode
+from zkms.zookeeper.session import Session, Stat
 
 log = logging.getLogger("zkms.cleaner")
 PRODUCER_IDLE = 3600.0

@@ -18,14 +18,14 @@ from typing import Any
 
 import msgspec
 
-from zkms.discovery import Discovery
+from zkms.admin.discovery import Discovery
 from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, NotEmpty, StoreError, TransactionFailed
-from zkms.operations import Check, Create, Delete, Operation, SetData, transaction_size
-from zkms.purge import BATCH, BATCH_BYTES, delete_queue
-from zkms.records import QueueState, decode, encode
-from zkms.session import Session
 from zkms.trail.recorder import Recorder
-from zkms.tree import Tree, subscription_of
+from zkms.tree.paths import Tree, subscription_of
+from zkms.tree.records import QueueState, decode, encode
+from zkms.zookeeper.deletion import BATCH, BATCH_BYTES, delete_queue
+from zkms.zookeeper.operations import Check, Create, Delete, Operation, SetData, transaction_size
+from zkms.zookeeper.session import Session
 from zkms_cleaner.election import Lead
 from zkms_cleaner.leftovers import Leftovers
 from zkms_cleaner.orphans import PRODUCER_IDLE, PURGED, Finding, Orphans

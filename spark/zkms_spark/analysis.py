@@ -14,10 +14,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from zkms_spark import jobs, verdict
+from zkms_spark import jobs
+from zkms_spark.audit import verdict
+from zkms_spark.audit.survey import Run, namesakes
 from zkms_spark.material import Material, material
 from zkms_spark.schema import read_trail
-from zkms_spark.survey import Run, namesakes
 
 Rows = list[dict[str, Any]]
 SHOWN = 200

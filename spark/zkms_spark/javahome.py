@@ -36,8 +36,8 @@ def make_java_home(directory: Path, log: Path) -> Path:
 
 def _java() -> Path:
     """The user's Java if it is new enough, else the bundled one."""
-    from zkms.testing.errors import ServerError
-    from zkms.testing.java import OLDEST, find_java
+    from zkms.server.errors import ServerError
+    from zkms.server.java import OLDEST, find_java
 
     try:
         return find_java()

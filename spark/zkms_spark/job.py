@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 from zkms_spark.analysis import analyse, make_tables
 from zkms_spark.errors import AnalysisError
 from zkms_spark.jobs import FORMATS, JOBS, Tables
-from zkms_spark.report import render
+from zkms_spark.report.report import render
+from zkms_spark.report.summary import doubts
 from zkms_spark.session import attach
-from zkms_spark.summary import doubts
 
 
 def main(arguments: list[str] | None = None) -> int:

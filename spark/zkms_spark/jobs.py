@@ -14,15 +14,15 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from zkms_spark import hotkeys, traffic
-from zkms_spark import incidents as troubles
-from zkms_spark import lag as lags
+from zkms_spark.audit.skew import Clock
+from zkms_spark.audit.survey import Hole, Run
+from zkms_spark.audit.verdict import Verdict
 from zkms_spark.errors import AnalysisError
 from zkms_spark.material import Material
 from zkms_spark.schema import home
-from zkms_spark.skew import Clock
-from zkms_spark.survey import Hole, Run
-from zkms_spark.verdict import Verdict
+from zkms_spark.traffic import hotkeys, traffic
+from zkms_spark.traffic import incidents as troubles
+from zkms_spark.traffic import lag as lags
 
 Job = Callable[[Material, float], DataFrame]
 FORMATS = ("parquet", "json", "csv")

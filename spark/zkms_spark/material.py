@@ -10,12 +10,13 @@ from functools import cached_property
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from zkms_spark import hotkeys, lag, traffic, verdict
-from zkms_spark.audit import Audit, audit
+from zkms_spark.audit import verdict
+from zkms_spark.audit.audit import Audit, audit
+from zkms_spark.audit.ground import Ground, explore
+from zkms_spark.audit.survey import Survey
 from zkms_spark.effort import steadily
 from zkms_spark.errors import NoTrail
-from zkms_spark.ground import Ground, explore
-from zkms_spark.survey import Survey
+from zkms_spark.traffic import hotkeys, lag, traffic
 
 
 class Material:

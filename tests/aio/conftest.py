@@ -12,7 +12,7 @@ import pytest
 
 import zkms.aio
 from zkms.aio.connecting import Connecting
-from zkms.testing.server import Server
+from zkms.server.server import Server
 
 T = TypeVar("T")
 Connect = Callable[..., Connecting]

@@ -18,7 +18,7 @@ import zkms
 import zkms.aio
 from zkms import AlreadySubscribed, InvalidArgument, Message, NoSubscribers, NotSubscribed
 from zkms.aio.calls import WORKERS, Calls
-from zkms.testing.server import Server
+from zkms.server.server import Server
 
 from .conftest import Connect, run, until
 

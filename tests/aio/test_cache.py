@@ -18,8 +18,8 @@ import zkms.aio
 from zkms import Closed, InvalidArgument, Timeout
 from zkms.cache import RecursiveLoad
 from zkms.cache.tickets import Tickets
+from zkms.server.server import Server
 from zkms.testing import Proxy
-from zkms.testing.server import Server
 
 from .conftest import Connect, run, until
 

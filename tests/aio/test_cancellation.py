@@ -18,7 +18,7 @@ import zkms.aio
 from zkms import Message
 from zkms.aio import connecting
 from zkms.aio.stream import Stream
-from zkms.testing.server import Server
+from zkms.server.server import Server
 
 from .conftest import Connect, run, until
 
@@ -348,7 +348,7 @@ def test_a_publish_that_is_cancelled_before_it_is_sent_never_is(connect: Connect
 
 def test_publish_many_sends_no_more_when_it_is_cancelled(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it had sent is stored, whole frames of it."""
-    monkeypatch.setattr("zkms.packing.MAX_PER_FRAME", 10)
+    monkeypatch.setattr("zkms.message.encode.MAX_PER_FRAME", 10)
 
     async def main() -> None:
         taken = 0

@@ -14,7 +14,7 @@ import zkms.aio
 from zkms import AlreadyAcked, InvalidArgument, LostOwnership, NotSubscribed, SubscriptionInUse
 from zkms.aio import Message
 from zkms.aio.calls import WORKERS
-from zkms.lane import Lane
+from zkms.consume.dispatcher import Lane
 
 from .conftest import Connect, run, until
 

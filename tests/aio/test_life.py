@@ -14,8 +14,8 @@ import pytest
 import zkms
 import zkms.aio
 from zkms import Closed, Message, NotSubscribed, UsedInAnotherLoop
+from zkms.server.server import Server
 from zkms.testing import Proxy, expire
-from zkms.testing.server import Server
 
 from .conftest import Connect, run, until
 

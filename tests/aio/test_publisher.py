@@ -9,8 +9,8 @@ import pytest
 
 import zkms
 from zkms import Closed, InvalidArgument
+from zkms.server.server import Server
 from zkms.testing import Proxy
-from zkms.testing.server import Server
 
 from .conftest import Connect, run, until
 

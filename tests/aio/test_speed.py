@@ -10,7 +10,7 @@ from typing import NamedTuple
 import zkms
 import zkms.aio
 from zkms import Message
-from zkms.testing.server import Server
+from zkms.server.server import Server
 
 from .conftest import Connect, run
 

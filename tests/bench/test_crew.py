@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import zkms
-from zkms.bench import ours
-from zkms.bench.crew import BenchFailed, Crew
-from zkms.bench.orders import Place, Publish, Ready
+from zkms.bench.algorithms import ours
+from zkms.bench.processes.crew import BenchFailed, Crew
+from zkms.bench.processes.orders import Place, Publish, Ready
 from zkms.errors import Timeout
 from zkms.testing import EmbeddedZooKeeper
 from zkms.testing.roots import delete_root, new_root
@@ -24,7 +24,7 @@ def place(server: EmbeddedZooKeeper) -> Iterator[Place]:
     delete_root(server.hosts, root)
 
 
-@pytest.mark.parametrize("algorithm", ["zkms.bench.ours", "zkms.bench.original"])
+@pytest.mark.parametrize("algorithm", ["zkms.bench.algorithms.ours", "zkms.bench.algorithms.original"])
 def test_every_message_reaches_every_subscriber(algorithm: str, place: Place, tmp_path: Path) -> None:
     """Three subscribers in two processes, twice: the figures cover from the first publish to the last ack."""
     with Crew(algorithm, place, tmp_path, subscribers=3) as crew:
@@ -39,11 +39,13 @@ def test_every_message_reaches_every_subscriber(algorithm: str, place: Place, tm
 
 def test_threads_and_publishers_share_the_work(place: Place, tmp_path: Path) -> None:
     """Two publishers with three threads each: as many messages as asked for, though neither divides them."""
-    with Crew("zkms.bench.ours", place, tmp_path, subscribers=2, publishers=2) as crew:
+    with Crew("zkms.bench.algorithms.ours", place, tmp_path, subscribers=2, publishers=2) as crew:
         assert crew.publish(Publish(31, threads=3, timeout=60)).seconds > 0
 
 
-@pytest.mark.parametrize("algorithm", ["zkms.bench.ours", "zkms.bench.original", "zkms.bench.floor"])
+@pytest.mark.parametrize(
+    "algorithm", ["zkms.bench.algorithms.ours", "zkms.bench.algorithms.original", "zkms.bench.algorithms.floor"]
+)
 def test_latency_is_of_every_delivery(algorithm: str, place: Place, tmp_path: Path) -> None:
     """At a fixed rate, one sample for each message and subscriber."""
     with Crew(algorithm, place, tmp_path, subscribers=1, tally="time") as crew:
@@ -54,7 +56,7 @@ def test_latency_is_of_every_delivery(algorithm: str, place: Place, tmp_path: Pa
 
 def test_a_backlog_waits_until_it_is_released(place: Place, tmp_path: Path) -> None:
     """Published while the subscriber is held back, drained afterwards, and that again."""
-    with Crew("zkms.bench.ours", place, tmp_path, subscribers=1, tally="hold") as crew:
+    with Crew("zkms.bench.algorithms.ours", place, tmp_path, subscribers=1, tally="hold") as crew:
         for _ in range(2):
             outcome = crew.pile_up(Publish(500, timeout=60))
             assert outcome.seconds > 0
@@ -62,7 +64,7 @@ def test_a_backlog_waits_until_it_is_released(place: Place, tmp_path: Path) -> N
 
 def test_messages_packed_by_hand_are_counted_one_by_one(place: Place, tmp_path: Path) -> None:
     """1,000 messages in bodies of 256, and the last of what is left."""
-    with Crew("zkms.bench.ours", place, tmp_path, subscribers=1, tally="unpack") as crew:
+    with Crew("zkms.bench.algorithms.ours", place, tmp_path, subscribers=1, tally="unpack") as crew:
         assert crew.publish(Publish(1000, pack=256, timeout=60)).seconds > 0
 
 
@@ -92,7 +94,7 @@ def test_a_process_that_fails_says_why_and_takes_the_others_along(place: Place, 
 
 def test_a_process_that_dies_is_told(place: Place, tmp_path: Path) -> None:
     """Killed in the middle: an error that names it."""
-    with Crew("zkms.bench.original", place, tmp_path, subscribers=1) as crew:
+    with Crew("zkms.bench.algorithms.original", place, tmp_path, subscribers=1) as crew:
         (process,) = crew.listeners
         process._process.kill()
         with pytest.raises(BenchFailed, match="subscriber process 1 has ended by itself"):

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from zkms.bench import meter, report, suites
-from zkms.bench.crew import BenchFailed
+from zkms.bench import report, suites
+from zkms.bench.processes import meter
+from zkms.bench.processes.crew import BenchFailed
+from zkms.bench.processes.site import Site
 from zkms.bench.results import Document, Drain, Latency, Machine, Purge, Row, Throughput, median, percentiles
-from zkms.bench.site import Site
 from zkms.bench.suites import Plan, Trial, carry_out
 from zkms.bench.targets import judge
 

@@ -14,8 +14,8 @@ import pytest
 from benchmarks import plot, table
 from benchmarks.comparison import PACK, Comparison, Figure, compare, findable
 from benchmarks.peers import PEERS, Peer, chosen
-from zkms.bench.crew import Crew
-from zkms.bench.orders import Place, Publish
+from zkms.bench.processes.crew import Crew
+from zkms.bench.processes.orders import Place, Publish
 from zkms.testing import ServerError
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ from benchmarks.trails import page, plot
 from benchmarks.trails.contestant import Outcome, duckdb_by_sql
 from benchmarks.trails.results import Conditions, Planted, Recorder, Results, Scale, Speed, load, save
 from benchmarks.trails.trials import agree
-from zkms.trail.generate import Generator
+from zkms.trail.generate.generate import Generator
 
 CONDITIONS = Conditions("Linux", "3", 2, [0.1, 2.5], "today")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import zkms.aio
 from zkms import Message
-from zkms.held import Held
+from zkms.consume.entry_state import Held
 
 LONGEST = 60.0
 """Seconds that a call may take: a test that hangs should say where."""

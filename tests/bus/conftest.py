@@ -13,8 +13,8 @@ from kazoo.client import KazooClient
 
 import zkms
 from zkms import Bus
-from zkms.testing.server import Server
-from zkms.tree import Tree
+from zkms.server.server import Server
+from zkms.tree.paths import Tree
 
 from .blocking import BlockingBus, EventLoop
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from zkms import InvalidMessage, NoSubscribers
-from zkms.batching import LONGEST_WAIT, Batch, Batching
-from zkms.entry import parse_entry
+from zkms.publish.batching import LONGEST_WAIT, Batch, Batching
 from zkms.testing import Proxy
+from zkms.tree.entry import parse_entry
 
 
 def test_threads_share_transactions_and_every_message_arrives_once(bus, connect, raw, tree) -> None:

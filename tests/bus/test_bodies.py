@@ -7,12 +7,12 @@ from kazoo.client import KazooClient
 from zkms_cleaner import Election, Sweeper
 
 from zkms import Bus, MessageTooLarge
-from zkms.bodies import Bodies
-from zkms.entry import parse_entry
 from zkms.errors import CannotDecode
-from zkms.operations import MAX_TRANSACTION
+from zkms.publish.bodies import Bodies
 from zkms.testing import expire
-from zkms.tree import Tree
+from zkms.tree.entry import parse_entry
+from zkms.tree.paths import Tree
+from zkms.zookeeper.operations import MAX_TRANSACTION
 
 BIG = b"x" * 20_000
 
@@ -103,7 +103,7 @@ def test_nothing_unread_is_freed(bus, connect, raw, tree, eventually) -> None:
 
 def test_without_looking_at_the_names_messages_would_be_lost(bus, connect, raw, tree, eventually, monkeypatch) -> None:
     """Breaking it on purpose: the test above would notice."""
-    monkeypatch.setattr("zkms.bodies.names_in", lambda session, queues: set())
+    monkeypatch.setattr("zkms.publish.bodies.names_in", lambda session, queues: set())
     with pytest.raises(AssertionError):
         check_nothing_unread_is_freed(bus, connect, raw, tree, eventually)
 
@@ -185,8 +185,8 @@ def test_an_expired_session_does_not_lose_bodies(bus, connect, raw, tree, eventu
 
 def test_many_big_messages_are_bounded_in_zookeeper(bus, connect, raw, tree, monkeypatch) -> None:
     """A publisher past its budget waits until something could be freed, and all of it arrives in order."""
-    monkeypatch.setattr("zkms.bodies.MAX_BYTES", 300_000)
-    monkeypatch.setattr("zkms.bodies.SWEEP_BYTES", 50_000)
+    monkeypatch.setattr("zkms.publish.bodies.MAX_BYTES", 300_000)
+    monkeypatch.setattr("zkms.publish.bodies.SWEEP_BYTES", 50_000)
     got: list[int] = []
     most = 0
     connect().subscribe("users", lambda m: got.append(m.headers["n"]))

@@ -8,10 +8,10 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkms import Bus, StoreError
-from zkms.bodies import Bodies
-from zkms.entry import parse_entry
-from zkms.records import MOST_BYTES
-from zkms.tree import Tree
+from zkms.publish.bodies import Bodies
+from zkms.tree.entry import parse_entry
+from zkms.tree.paths import Tree
+from zkms.tree.records import MOST_BYTES
 
 from .conftest import Connect, Eventually
 from .listener import Listener
@@ -23,9 +23,9 @@ QUEUE_BYTES = 300_000
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The proportions of the real bounds, and less to send."""
-    monkeypatch.setattr("zkms.limits.MAX_TRANSACTION", 21_000)
-    monkeypatch.setattr("zkms.bodies.MAX_BYTES", 2 * QUEUE_BYTES)
-    monkeypatch.setattr("zkms.bodies.SWEEP_BYTES", 50_000)
+    monkeypatch.setattr("zkms.publish.limits.MAX_TRANSACTION", 21_000)
+    monkeypatch.setattr("zkms.publish.bodies.MAX_BYTES", 2 * QUEUE_BYTES)
+    monkeypatch.setattr("zkms.publish.bodies.SWEEP_BYTES", 50_000)
 
 
 def check_a_hanging_subscriber_stops_nobody(

@@ -42,7 +42,7 @@ def test_a_transaction_that_turns_out_too_large_stops_none_behind_it(
     """Whatever an estimate may have missed: such a message is refused, and the next one is published."""
     bus = connect()
     connect().subscribe("users", lambda _message: None)
-    monkeypatch.setattr("zkms.outgoing.transaction_size", lambda *_args: 0)
+    monkeypatch.setattr("zkms.publish.shipment.transaction_size", lambda *_args: 0)
     with pytest.raises(StoreError, match="over the limit"):
         bus.publish("users", b"x" * 600_000)
     assert len(bus.publish("users", "after").wait(10).acked) == 1

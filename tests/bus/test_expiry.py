@@ -10,14 +10,14 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkms import Bus, ConnectionLost, Gap
-from zkms.entry import parse_entry
-from zkms.operations import Create, Operation
-from zkms.records import QueueState, encode
-from zkms.registrar import Registrar
-from zkms.session import State
-from zkms.subscription import Subscription
+from zkms.deliver.live import Subscription
+from zkms.subscribe.live_registration import Registrar
 from zkms.testing import expire
-from zkms.tree import Tree
+from zkms.tree.entry import parse_entry
+from zkms.tree.paths import Tree
+from zkms.tree.records import QueueState, encode
+from zkms.zookeeper.operations import Create, Operation
+from zkms.zookeeper.session import State
 
 from .conftest import Connect, Eventually
 from .listener import Listener

@@ -10,9 +10,9 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkms import Bus, TransactionFailed
-from zkms.operations import Operation
-from zkms.session import Session
-from zkms.tree import Tree
+from zkms.tree.paths import Tree
+from zkms.zookeeper.operations import Operation
+from zkms.zookeeper.session import Session
 
 from .conftest import Connect
 
@@ -63,4 +63,4 @@ def test_without_the_transaction_some_would_be_left_out(
 
 def keep_queues_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their owners would make them again, and the check would not know what it sees."""
-    monkeypatch.setattr("zkms.registrar.Registrar.repair", lambda _self, _subscription: None)
+    monkeypatch.setattr("zkms.subscribe.live_registration.Registrar.repair", lambda _self, _subscription: None)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from zkms.testing.server import Server
+from zkms.server.server import Server
 
 PROGRAM = Path(__file__).with_name("forking.py")
 

@@ -8,9 +8,9 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkms import Bus, CannotDecode, NoSubscribers, StoreError, Subscription
-from zkms import frame as frames
-from zkms.records import GapRecord, ProducerState, Registration, decode, encode
-from zkms.tree import FULL_MARK, Tree
+from zkms.message import frame as frames
+from zkms.tree.paths import FULL_MARK, Tree
+from zkms.tree.records import GapRecord, ProducerState, Registration, decode, encode
 
 from .conftest import Connect, Eventually
 from .listener import Listener

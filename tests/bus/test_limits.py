@@ -11,11 +11,11 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkms import BadVersion, Bus, ConnectionLost, Gap, Message, Subscription, TransactionFailed
-from zkms.entry import parse_entry
-from zkms.limits import Limits
-from zkms.operations import Create, Delete, Operation
-from zkms.subscription import Subscription as SubscriptionClass
-from zkms.tree import Tree
+from zkms.deliver.live import Subscription as SubscriptionClass
+from zkms.publish.limits import Limits
+from zkms.tree.entry import parse_entry
+from zkms.tree.paths import Tree
+from zkms.zookeeper.operations import Create, Delete, Operation
 
 from .conftest import Connect, Eventually
 from .listener import Listener

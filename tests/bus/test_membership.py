@@ -10,10 +10,10 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkms import Bus, ConnectionLost, NoSubscribers
-from zkms.membership import Members, Membership
-from zkms.operations import Check
-from zkms.publisher import Publisher
-from zkms.tree import Tree
+from zkms.publish.audience import Members, Membership
+from zkms.publish.pipeline import Publisher
+from zkms.tree.paths import Tree
+from zkms.zookeeper.operations import Check
 
 from .conftest import Connect, Eventually
 from .listener import Listener

@@ -8,11 +8,11 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkms import Bus, ConnectionLost, ProducerFenced, StoreError, Subscription
-from zkms.producer import WINDOW, Producer
-from zkms.records import ProducerState, encode
+from zkms.publish.producer import WINDOW, Producer
+from zkms.server.server import Server
 from zkms.testing import Proxy
-from zkms.testing.server import Server
-from zkms.tree import Tree
+from zkms.tree.paths import Tree
+from zkms.tree.records import ProducerState, encode
 
 from .conftest import Connect
 
@@ -48,7 +48,7 @@ def test_a_fence_of_one_step_would_let_the_second_in_flight_through(
     bus: Bus, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Breaking the fence on purpose: it would make room for exactly the wrong transaction."""
-    monkeypatch.setattr("zkms.producer.WINDOW", 1)
+    monkeypatch.setattr("zkms.publish.producer.WINDOW", 1)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         check_a_fence_voids_what_was_sent_before(bus, producer)
 

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from zkms import Bus
+from zkms.server.server import Server
 from zkms.testing import Proxy
-from zkms.testing.server import Server
 
 from .conftest import Connect, Eventually
 from .listener import Listener
@@ -17,7 +17,7 @@ from .listener import Listener
 @pytest.fixture(autouse=True)
 def _few_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two billion messages would take a while."""
-    monkeypatch.setattr("zkms.reader.WORN_AT", 10)
+    monkeypatch.setattr("zkms.deliver.reader.WORN_AT", 10)
 
 
 def test_a_queue_is_replaced_without_a_gap(bus: Bus, connect: Connect, eventually: Eventually) -> None:
@@ -66,7 +66,7 @@ def test_a_queue_that_is_never_empty_is_given_up_in_the_end(
     bus: Bus, connect: Connect, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before its numbers are used up; what it still held is announced as a gap."""
-    monkeypatch.setattr("zkms.registrar.TOO_WORN", 2**31)
+    monkeypatch.setattr("zkms.subscribe.live_registration.TOO_WORN", 2**31)
     listener = Listener()
     sub = listener.pull(connect(), "users", ack="manual")
     first = sub.id

@@ -13,8 +13,8 @@ import pytest
 
 import zkms
 from zkms import Bus, InvalidArgument, Message, NoSubscribers
-from zkms.replies import Question
-from zkms.testing.server import Server
+from zkms.request_reply import Question
+from zkms.server.server import Server
 
 from .conftest import Connect, Eventually
 

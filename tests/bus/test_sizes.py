@@ -9,10 +9,10 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from zkms import Bus, MessageTooLarge
-from zkms.operations import MAX_TRANSACTION
-from zkms.records import QueueState, Registration, encode
-from zkms.testing.server import Server
-from zkms.tree import Tree
+from zkms.server.server import Server
+from zkms.tree.paths import Tree
+from zkms.tree.records import QueueState, Registration, encode
+from zkms.zookeeper.operations import MAX_TRANSACTION
 
 Connect = Callable[..., Bus]
 

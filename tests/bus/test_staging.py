@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from zkms import Bus, InvalidArgument, ProducerFenced, Subscription, staging
+from zkms import Bus, InvalidArgument, ProducerFenced, Subscription
 from zkms.bus import connect as connect_bus
-from zkms.staging import Chunk, Committer, NotAllPublished, Stage, StagingFull, new_run
-from zkms.testing.server import Server
-from zkms.tree import Tree
+from zkms.replay import stage as staging
+from zkms.replay.stage import Chunk, Committer, NotAllPublished, Stage, StagingFull, new_run
+from zkms.server.server import Server
+from zkms.tree.paths import Tree
 
 
 @pytest.fixture(autouse=True)

@@ -11,10 +11,10 @@ from kazoo.client import KazooClient
 
 import zkms
 from zkms import Bus, Closed, InvalidArgument, InvalidMessage, NoSubscribers, Sent, Timeout
-from zkms.entry import parse_entry
+from zkms.server.server import Server
 from zkms.testing import Proxy
-from zkms.testing.server import Server
-from zkms.tree import Tree
+from zkms.tree.entry import parse_entry
+from zkms.tree.paths import Tree
 
 pytestmark = pytest.mark.on_asyncio_too
 Connect = Callable[..., Bus]

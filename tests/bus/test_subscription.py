@@ -23,8 +23,8 @@ from zkms import (
     NotSubscribed,
     Unauthorised,
 )
-from zkms.flow import Done
-from zkms.testing.server import Server
+from zkms.server.server import Server
+from zkms.zookeeper.connection import Done
 
 from .conftest import Connect, Eventually
 from .listener import Listener

@@ -11,13 +11,13 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkms import Bus, InvalidArgument
-from zkms.entry import carried, entry_prefix, parse_entry
-from zkms.reader import Reader
-from zkms.requests import CREATED
-from zkms.session import State
+from zkms.deliver.reader import Reader
+from zkms.server.server import Server
 from zkms.testing import Proxy
-from zkms.testing.server import Server
-from zkms.tree import Tree
+from zkms.tree.entry import carried, entry_prefix, parse_entry
+from zkms.tree.paths import Tree
+from zkms.zookeeper.session import State
+from zkms.zookeeper.wire import CREATED
 
 from .conftest import Connect, Eventually
 from .listener import Listener

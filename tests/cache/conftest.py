@@ -7,13 +7,13 @@ from contextlib import suppress
 from typing import Any, cast
 
 import pytest
-from bus.blocking import BlockingBus, BlockingCache, EventLoop
 from kazoo.client import KazooClient
 
 import zkms
+from tests.bus.blocking import BlockingBus, BlockingCache, EventLoop
 from zkms.cache import Cache
+from zkms.server.server import Server
 from zkms.testing import Proxy
-from zkms.testing.server import Server
 
 ON_ASYNCIO_TOO = {
     "test_a_write_on_one_node_is_seen_on_all",

@@ -1,6 +1,6 @@
 """Processes that share a database through caches never read what a finished write has replaced.
 
-The longer runs, by hand: `python -m faults.cache.run --help`.
+The longer runs, by hand: `python -m verification.faults.cache.run --help`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from faults.cache.history import NEVER, History, Write, check
-from faults.cache.run import Run
+from verification.faults.cache.history import NEVER, History, Write, check
+from verification.faults.cache.run import Run
+from zkms.server.server import Server
 from zkms.testing import EmbeddedZooKeeper
-from zkms.testing.server import Server
 
 
 def test_nobody_reads_what_a_finished_write_has_replaced(

@@ -17,7 +17,7 @@ from zkms.cache.pulse import BEATS
 from zkms.cache.store import clock
 from zkms.cache.tickets import Tickets
 from zkms.testing import Proxy, expire
-from zkms.tree import Tree
+from zkms.tree.paths import Tree
 
 from .conftest import Database, Eventually, MakeCache
 

@@ -12,7 +12,7 @@ from zkms_cleaner import Election, Lead
 
 import zkms
 from zkms.bus import Bus
-from zkms.testing.server import Server
+from zkms.server.server import Server
 
 Connect = Callable[..., Bus]
 Spawn = Callable[..., subprocess.Popen[str]]

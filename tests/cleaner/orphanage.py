@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from zkms.bus import Bus
-from zkms.entry import entry_prefix, parse_entry
-from zkms.operations import Create
-from zkms.records import QueueState, encode
+from zkms.tree.entry import entry_prefix, parse_entry
+from zkms.tree.records import QueueState, encode
+from zkms.zookeeper.operations import Create
 
 
 def make_orphan(bus: Bus, client: str = "ghost", topic: str = "users", entries: int = 3) -> str:

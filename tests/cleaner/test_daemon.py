@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orphanage import entries, make_orphan
 from zkms_cleaner import Election, Sweeper
 
+from tests.cleaner.orphanage import entries, make_orphan
 from zkms.bus import Bus
-from zkms.operations import Create, SetData
-from zkms.records import Layout, encode
+from zkms.server.server import Server
 from zkms.testing import EmbeddedZooKeeper
 from zkms.testing.roots import delete_root, new_root
-from zkms.testing.server import Server
+from zkms.tree.records import Layout, encode
+from zkms.zookeeper.operations import Create, SetData
 
 
 @pytest.fixture(scope="module")

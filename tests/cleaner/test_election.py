@@ -10,10 +10,10 @@ from zkms_cleaner import Election
 import zkms
 from zkms.bus import Bus
 from zkms.errors import ConnectionLost, NodeMissing, TransactionFailed
-from zkms.operations import Create, Delete, SetData
-from zkms.session import State, failed_with
+from zkms.server.server import Server
 from zkms.testing import Proxy, expire
-from zkms.testing.server import Server
+from zkms.zookeeper.operations import Create, Delete, SetData
+from zkms.zookeeper.session import State, failed_with
 
 
 def stand(bus: Bus) -> Election:

@@ -12,7 +12,7 @@ from zkms_cleaner.leftovers import ID_WINDOW, TOPIC_IDLE, Leftovers
 import zkms
 from zkms import Bus, DuplicateMessage
 from zkms.errors import TransactionFailed
-from zkms.operations import Delete
+from zkms.zookeeper.operations import Delete
 
 Connect = Callable[..., Bus]
 

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orphanage import make_orphan
 from zkms_cleaner.daemon import main
 
 import zkms
+from tests.cleaner.orphanage import make_orphan
+from zkms.server.ports import free_ports
 from zkms.testing import EmbeddedZooKeeper
-from zkms.testing.ports import free_ports
 
 HERE = Path(__file__).parents[2] / "cleaner"
 PROJECT = HERE.parent

@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from orphanage import entries, make_orphan, messages
 from zkms_cleaner import Cleaner
 from zkms_cleaner.orphans import PURGED
 
+from tests.cleaner.orphanage import entries, make_orphan, messages
 from zkms.bus import Bus
-from zkms.records import QueueState, decode
-from zkms.testing.server import Server
+from zkms.server.server import Server
+from zkms.tree.records import QueueState, decode
 
 PROGRAMS = Path(__file__).parent / "programs"
 Spawn = Callable[..., subprocess.Popen[str]]

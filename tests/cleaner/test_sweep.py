@@ -10,18 +10,18 @@ import msgspec
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
-from orphanage import entries, make_orphan
 from zkms_cleaner import Cut, Election, Finding, Lead, Sweeper
 from zkms_cleaner.orphans import PURGED
 
 import zkms
+from tests.cleaner.orphanage import entries, make_orphan
 from zkms.bus import Bus
+from zkms.deliver.inbox import Gap
 from zkms.errors import TransactionFailed
-from zkms.inbox import Gap
-from zkms.operations import Create, Delete, SetData
-from zkms.records import ProducerState, QueueState, Registration, decode, encode
+from zkms.server.server import Server
 from zkms.testing import Proxy, expire
-from zkms.testing.server import Server
+from zkms.tree.records import ProducerState, QueueState, Registration, decode, encode
+from zkms.zookeeper.operations import Create, Delete, SetData
 
 
 class Clock:
@@ -578,7 +578,7 @@ def test_a_sweep_that_is_told_to_stop_stops_between_transactions(
     observer: Bus, lead: Lead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the middle of a large queue, whose rest the next sweep removes."""
-    monkeypatch.setattr("zkms.purge.BATCH", 100)
+    monkeypatch.setattr("zkms.zookeeper.deletion.BATCH", 100)
     queue = make_orphan(observer, entries=5000)
     steps = iter(range(10))
     with pytest.raises(Cut):

@@ -13,7 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkms.cli import main
-from zkms.testing.server import Server
+from zkms.server.server import Server
 
 COMMAND = [sys.executable, "-m", "zkms"]
 Done = subprocess.CompletedProcess[str]

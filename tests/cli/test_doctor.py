@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import zkms
-from zkms.cli.checks.server import _session_times, _version
 from zkms.cli.exit_codes import Exit
-from zkms.operations import Create
-from zkms.testing.embedded import EmbeddedZooKeeper
-from zkms.testing.ports import free_ports
-from zkms.testing.server import Server
+from zkms.cli.operate.checks.server import _session_times, _version
+from zkms.server.embedded import EmbeddedZooKeeper
+from zkms.server.ports import free_ports
+from zkms.server.server import Server
+from zkms.zookeeper.operations import Create
 
 from .conftest import Cli
 

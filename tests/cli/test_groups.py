@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 
 import zkms
+from zkms.admin.dead_letters import DeadLetterInfo, Letters
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import as_failure
+from zkms.cli.inspect.top import _shares
 from zkms.cli.output import duration
-from zkms.cli.top import _shares
-from zkms.consumer import Consumer
+from zkms.consume.consumer import Consumer
 from zkms.errors import ConnectionLost, QuotaExceeded
-from zkms.letters import DeadLetterInfo, Letters
-from zkms.operations import Create
+from zkms.zookeeper.operations import Create
 
 from .conftest import COMMAND, Cli, Quick
 

@@ -22,8 +22,8 @@ from zkms.cli.exit_codes import MEANING, Exit
 from zkms.cli.failure import as_failure
 from zkms.config import DEFAULT_HOSTS
 from zkms.errors import ConnectionLost, InvalidTopic, NoSubscribers, Timeout, Unauthorised, ZkmsError
-from zkms.testing.ports import free_ports
-from zkms.testing.server import Server
+from zkms.server.ports import free_ports
+from zkms.server.server import Server
 from zkms.version import __version__
 
 from .conftest import Cli
@@ -43,7 +43,8 @@ def test_help_imports_no_command() -> None:
     """The list of commands comes from a table, so that help is there at once."""
     code = (
         "import sys; from zkms.cli import main; main(['--help'], standalone_mode=False); "
-        "print([m for m in sys.modules if m.startswith(('zkms.cli.pub', 'zkms.cli.demo', 'zkms.testing', 'pyspark'))])"
+        "print([m for m in sys.modules if m.startswith(('zkms.cli.messages', 'zkms.cli.analyse', 'zkms.testing', "
+        "'zkms.server', 'pyspark'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "[]"
@@ -159,7 +160,7 @@ def test_verbose_shows_the_log(cli: Cli) -> None:
     assert cli("topics").stderr == ""
     for args in (["-v", "topics"], ["topics", "-v"]):
         done = cli(*args)
-        assert "INFO zkms.session: session connected" in done.stderr
+        assert "INFO zkms.zookeeper.session: session connected" in done.stderr
         assert done.stdout == "No topics.\n"
 
 

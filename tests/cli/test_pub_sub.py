@@ -16,7 +16,7 @@ import pytest
 
 import zkms
 from zkms.cli.exit_codes import Exit
-from zkms.testing.server import Server
+from zkms.server.server import Server
 
 from .conftest import COMMAND, Cli
 

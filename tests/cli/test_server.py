@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from zkms.testing.ports import free_ports, is_free
+from zkms.server.ports import free_ports, is_free
 
-COMMAND = [sys.executable, "-c", "from zkms.cli.server import server; server()"]
+COMMAND = [sys.executable, "-c", "from zkms.cli.operate.server import server; server()"]
 
 
 @contextmanager

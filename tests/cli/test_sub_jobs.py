@@ -16,8 +16,8 @@ from typing import ClassVar
 import pytest
 
 import zkms
-from zkms.cli.action import Command, Webhook
 from zkms.cli.exit_codes import Exit
+from zkms.cli.messages.action import Command, Webhook
 
 from .conftest import Cli, Quick
 

@@ -12,10 +12,10 @@ import pytest
 
 import zkms
 from zkms.cli.exit_codes import Exit
+from zkms.cli.messages.peek import HUGE
 from zkms.cli.output import escape, print_table, width
-from zkms.cli.peek import HUGE
-from zkms.operations import Create
-from zkms.testing.server import Server
+from zkms.server.server import Server
+from zkms.zookeeper.operations import Create
 
 from .conftest import COMMAND, Cli
 

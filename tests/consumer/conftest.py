@@ -1,6 +1,6 @@
 """What the tests of durable subscriptions, groups and transactions share: it is what the tests of the bus share."""
 
-from bus.conftest import (
+from tests.bus.conftest import (
     Connect,
     Eventually,
     api,

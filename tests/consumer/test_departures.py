@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from zkms import Bus, ConnectionLost, Consumer
-from zkms.operations import Create, Operation
-from zkms.registrar import Registrar
-from zkms.rota import Rota
-from zkms.session import State
+from zkms.consume.group_member import Rota
+from zkms.server.server import Server
+from zkms.subscribe.live_registration import Registrar
 from zkms.testing import Proxy
-from zkms.testing.server import Server
+from zkms.zookeeper.operations import Create, Operation
+from zkms.zookeeper.session import State
 
 from .conftest import Connect, Eventually
 

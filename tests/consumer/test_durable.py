@@ -9,10 +9,10 @@ import pytest
 
 import zkms
 from zkms import AlreadyAcked, AlreadySubscribed, Bus, InvalidArgument, LostOwnership, NotSubscribed, SubscriptionInUse
-from zkms.entry import parse_entry
-from zkms.hold import Hold
-from zkms.purge import delete_children, delete_queue
-from zkms.records import Ledger, decode
+from zkms.consume.ownership import Hold
+from zkms.tree.entry import parse_entry
+from zkms.tree.records import Ledger, decode
+from zkms.zookeeper.deletion import delete_children, delete_queue
 
 from .conftest import Connect, Eventually
 

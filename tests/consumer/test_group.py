@@ -10,11 +10,11 @@ import pytest
 
 import zkms
 from zkms import Bus, GroupMismatch, InvalidArgument, LostOwnership, Message
-from zkms.assignment import Load, assign, slow_ones
-from zkms.enrolment import Enrolment
-from zkms.operations import Delete, SetData
-from zkms.records import Ledger, Part, Registration, Try, encode
-from zkms.routing import partition_of
+from zkms.consume.assignment import Load, assign, slow_ones
+from zkms.publish.routing import partition_of
+from zkms.subscribe.durable_registration import Enrolment
+from zkms.tree.records import Ledger, Part, Registration, Try, encode
+from zkms.zookeeper.operations import Delete, SetData
 
 from .conftest import Connect, Eventually
 
@@ -174,7 +174,7 @@ def test_without_scopes_a_key_would_be_handled_out_of_order(
     bus: Bus, connect: Connect, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Breaking it on purpose: a message overtakes the one of its key that is to be tried again."""
-    monkeypatch.setattr("zkms.lane.Lane._scope", lambda _lane, _message: None)
+    monkeypatch.setattr("zkms.consume.dispatcher.Lane._scope", lambda _lane, _message: None)
     done: list[int] = []
 
     def handle(message: Message) -> None:

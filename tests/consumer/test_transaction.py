@@ -6,8 +6,8 @@ import pytest
 
 import zkms
 from zkms import AlreadyAcked, Bus, Closed, InvalidArgument, LostOwnership, NoSubscribers
+from zkms.server.server import Server
 from zkms.testing import Proxy
-from zkms.testing.server import Server
 
 from .conftest import Connect
 

@@ -12,9 +12,9 @@ import pytest
 from zkms_cleaner import Election
 
 import zkms
+from zkms.server.server import Server
 from zkms.testing import Proxy
-from zkms.testing.server import Server
-from zkms.tree import Tree
+from zkms.tree.paths import Tree
 
 Connect = Callable[..., zkms.Bus]
 Eventually = Callable[..., None]

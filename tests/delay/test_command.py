@@ -7,13 +7,13 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from cli.conftest import Cli
 from click.testing import CliRunner
 
 import zkms
-from delay.conftest import TOPIC, Connect, Sleeper
-from zkms.cli.pub import pub
-from zkms.testing.server import Server
+from tests.cli.conftest import Cli
+from tests.delay.conftest import TOPIC, Connect, Sleeper
+from zkms.cli.messages.pub import pub
+from zkms.server.server import Server
 
 
 @pytest.fixture

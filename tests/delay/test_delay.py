@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import zkms
-from delay.conftest import TOPIC, Connect, Eventually, Listener, Sleeper
-from zkms.operations import Create, SetData
-from zkms.records import DeadLetter, decode
+from tests.delay.conftest import TOPIC, Connect, Eventually, Listener, Sleeper
+from zkms.server.server import Server
 from zkms.testing import Proxy
-from zkms.testing.server import Server
-from zkms.tree import Tree
+from zkms.tree.paths import Tree
+from zkms.tree.records import DeadLetter, decode
+from zkms.zookeeper.operations import Create, SetData
 
 
 def data_of(sub: zkms.Subscription | zkms.Consumer, count: int) -> list[Any]:
@@ -383,7 +383,7 @@ def test_asyncio_publishes_for_later_too(zookeeper: Server, zookeeper_root: str)
 
 def test_a_trail_tells_of_the_delay_and_of_the_move(connect: Connect, tmp_path: Path) -> None:
     """Who was given it is said when it was moved, by whoever moved it."""
-    from trail.conftest import read
+    from tests.trail.conftest import read
 
     trail = tmp_path / "trail"
     bus = connect(cleaner=True, trail=trail)

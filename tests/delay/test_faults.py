@@ -13,15 +13,15 @@ from zkms_cleaner.delays import Delays
 from zkms_cleaner.due import Due, Mover
 
 import zkms
-from delay import load
-from delay.conftest import TOPIC, Connect, Eventually, Listener, Sleeper
-from zkms.delayed import parse_bucket, parse_delayed
+from tests.delay import load
+from tests.delay.conftest import TOPIC, Connect, Eventually, Listener, Sleeper
 from zkms.errors import TransactionFailed
-from zkms.membership import Members
-from zkms.operations import Check, Create, Delete, Operation
+from zkms.publish.audience import Members
+from zkms.server.server import Server
 from zkms.testing import Proxy, expire
-from zkms.testing.server import Server
-from zkms.tree import Tree
+from zkms.tree.delayed_names import parse_bucket, parse_delayed
+from zkms.tree.paths import Tree
+from zkms.zookeeper.operations import Check, Create, Delete, Operation
 
 SIDES = ("cut_reply", "cut_request")
 

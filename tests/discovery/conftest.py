@@ -9,7 +9,7 @@ import pytest
 
 import zkms
 from zkms import Bus
-from zkms.testing.server import Server
+from zkms.server.server import Server
 
 Connect = Callable[..., Bus]
 Eventually = Callable[..., None]

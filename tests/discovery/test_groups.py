@@ -7,8 +7,8 @@ import socket
 import time
 
 from zkms import Bus, GroupInfo, Message
-from zkms.operations import Delete, SetData
-from zkms.records import Ledger, encode
+from zkms.tree.records import Ledger, encode
+from zkms.zookeeper.operations import Delete, SetData
 
 from .conftest import Connect, Eventually
 

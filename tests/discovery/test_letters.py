@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 import zkms
-from zkms import Bus, DeadLetterInfo, letters
-from zkms.consumer import Consumer
-from zkms.entry import parse_entry
-from zkms.operations import Check, Create
-from zkms.routing import partition_of
-from zkms.session import Session
+from zkms import Bus, DeadLetterInfo
+from zkms.admin import dead_letters as letters
+from zkms.consume.consumer import Consumer
+from zkms.publish.routing import partition_of
+from zkms.server.server import Server
 from zkms.testing import Proxy
-from zkms.testing.server import Server
-from zkms.tree import lane_of
+from zkms.tree.entry import parse_entry
+from zkms.tree.paths import lane_of
+from zkms.zookeeper.operations import Check, Create
+from zkms.zookeeper.session import Session
 
 from .conftest import Connect, Eventually
 

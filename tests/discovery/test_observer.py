@@ -8,10 +8,11 @@ import threading
 import pytest
 
 import zkms
-from zkms import Bus, Change, observer
-from zkms.operations import Create, Delete
+from zkms import Bus, Change
+from zkms.admin import observer
+from zkms.server.server import Server
 from zkms.testing import Proxy, expire
-from zkms.testing.server import Server
+from zkms.zookeeper.operations import Create, Delete
 
 from .conftest import Connect, Eventually
 

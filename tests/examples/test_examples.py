@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from zkms.testing.server import Server
+from zkms.server.server import Server
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHOWN = {

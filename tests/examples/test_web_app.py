@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from zkms.testing.server import Server
+from zkms.server.server import Server
 
 APPLICATION = Path(__file__).parents[2] / "examples" / "web_app"
 

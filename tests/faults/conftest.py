@@ -11,11 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from trail.oracle import audit, exported
 
 import zkms
+from tests.trail.oracle import audit, exported
+from zkms.server.server import Server
 from zkms.testing import Proxy
-from zkms.testing.server import Server
 
 Connect = Callable[..., zkms.Bus]
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import zkms
-from faults.cache.run import Run
-from faults.conftest import Connect, Listener
-from zkms.session import State
+from tests.faults.conftest import Connect, Listener
+from verification.faults.cache.run import Run
+from zkms.server.server import Server
 from zkms.testing import ZooKeeperContainer
-from zkms.testing.server import Server
+from zkms.zookeeper.session import State
 
 Audience = Callable[..., list[Listener]]
 Eventually = Callable[..., None]

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import zkms
-from faults.conftest import Connect, Listener
-from zkms.testing.server import Server
+from tests.faults.conftest import Connect, Listener
+from zkms.server.server import Server
 
 Eventually = Callable[..., None]
 Run = Callable[..., subprocess.Popen[bytes]]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from faults.campaign import NEMESES, Campaign
-from faults.cell import Cell
-from faults.ensemble import Ensemble, Where, ensemble
-from faults.orders import Workload
+from verification.faults.campaign import NEMESES, Campaign
+from verification.faults.cell import Cell
+from verification.faults.ensemble import Ensemble, Where, ensemble
+from verification.faults.orders import Workload
 
 SHORT = 3.0
 LONG = 7.0

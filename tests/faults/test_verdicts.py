@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from faults.checker import Reader, Verdict, judge, sent
-from faults.journal import Journal, Record, Tail
-from faults.orders import Workload
-from faults.pauses import longest
+from verification.faults.checker import Reader, Verdict, judge, sent
+from verification.faults.journal import Journal, Record, Tail
+from verification.faults.orders import Workload
+from verification.faults.pauses import longest
 
 COUNT = 6
 

@@ -9,8 +9,8 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkms
-from zkms.testing.server import Server
-from zkms.tree import Tree
+from zkms.server.server import Server
+from zkms.tree.paths import Tree
 
 Connect = Callable[..., zkms.Bus]
 

@@ -8,23 +8,23 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fuzz.frames import wrapped
-from fuzz.wire import MULTI, TEXT
+from verification.fuzz.frames import wrapped
+from verification.fuzz.wire import MULTI, TEXT
 from zkms import CannotDecode, StoreError
-from zkms import frame as frames
-from zkms.assignment import Load, assign
 from zkms.cli.output import data_json, data_text, safe
-from zkms.delayed import parse_delayed
-from zkms.entry import parse_entry
-from zkms.held import mask_of
-from zkms.operations import Create
-from zkms.receipt import moved_to
-from zkms.records import Moved, Part, ProducerState, decode, encode
-from zkms.requests import Children, GetAcl, Multi
-from zkms.staging import Chunk, Job, read_job
-from zkms.trail.export import Exporter
-from zkms.trail.reader import Bad, TrailFile
-from zkms.tree import Tree
+from zkms.consume.assignment import Load, assign
+from zkms.consume.entry_state import mask_of
+from zkms.message import frame as frames
+from zkms.publish.receipt import moved_to
+from zkms.replay.stage import Chunk, Job, read_job
+from zkms.trail.export.export import Exporter
+from zkms.trail.export.reader import Bad, TrailFile
+from zkms.tree.delayed_names import parse_delayed
+from zkms.tree.entry import parse_entry
+from zkms.tree.paths import Tree
+from zkms.tree.records import Moved, Part, ProducerState, decode, encode
+from zkms.zookeeper.operations import Create
+from zkms.zookeeper.wire import Children, GetAcl, Multi
 
 TREE = Tree("/zkms")
 ENDLESS = struct.pack(">i", -4)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.mutator import inputs
-from fuzz.target import Target, all_targets
+from verification.fuzz.mutator import inputs
+from verification.fuzz.target import Target, all_targets
 from zkms.cli import COMMANDS
 
 TARGETS = {target.name: target for target in all_targets()}

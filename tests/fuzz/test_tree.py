@@ -13,14 +13,14 @@ from click.testing import CliRunner
 from kazoo.client import KazooClient
 
 import zkms
-from fuzz.mutator import inputs
-from fuzz.records import EXAMPLES
+from verification.fuzz.mutator import inputs
+from verification.fuzz.records import EXAMPLES
 from zkms import ZkmsError
 from zkms.cli import main
 from zkms.cli.exit_codes import Exit
-from zkms.records import Ledger, Patterns, encode
-from zkms.testing.server import Server
-from zkms.tree import Tree
+from zkms.server.server import Server
+from zkms.tree.paths import Tree
+from zkms.tree.records import Ledger, Patterns, encode
 
 from .conftest import Connect
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from faults.conftest import connect, proxy  # noqa: F401 - fixtures
 
-from zkms.testing.server import Server
+from tests.faults.conftest import connect, proxy  # noqa: F401 - fixtures
+from zkms.server.server import Server
 
 Run = Callable[..., "subprocess.Popen[str]"]
 PROGRAMS = Path(__file__).parent / "programs"

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import zkms
-from zkms.records import Ledger, decode
+from zkms.server.server import Server
 from zkms.testing import EmbeddedZooKeeper
-from zkms.testing.server import Server
+from zkms.tree.records import Ledger, decode
 
 MEMBER = Path(__file__).parent / "programs" / "member.py"
 WAYS = ("handler", "manual", "fetch")

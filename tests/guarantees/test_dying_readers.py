@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faults.conftest import Connect
 
 import zkms
-from guarantees.conftest import Run
-from zkms.lane import Lane
+from tests.faults.conftest import Connect
+from tests.guarantees.conftest import Run
+from zkms.consume.dispatcher import Lane
 
 Eventually = Callable[..., None]
 TOPIC = "jobs"

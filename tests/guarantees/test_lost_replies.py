@@ -5,11 +5,11 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from faults.conftest import Connect
-from faults.test_exactly_once import cuts, requests_of
 
 import zkms
-from zkms.hold import Hold
+from tests.faults.conftest import Connect
+from tests.faults.test_exactly_once import cuts, requests_of
+from zkms.consume.ownership import Hold
 from zkms.testing import Proxy
 
 TOPIC = "orders"

@@ -12,15 +12,15 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from faults.conftest import Connect
-from requirements.conftest import keys_for
 
 import zkms
-from zkms.hold import Claim, Hold
-from zkms.lane import Lane
-from zkms.outgoing import Outgoing
-from zkms.records import Ledger, decode
-from zkms.session import Session
+from tests.faults.conftest import Connect
+from tests.requirements.conftest import keys_for
+from zkms.consume.dispatcher import Lane
+from zkms.consume.ownership import Claim, Hold
+from zkms.publish.shipment import Outgoing
+from zkms.tree.records import Ledger, decode
+from zkms.zookeeper.session import Session
 
 Eventually = Callable[..., None]
 TOPIC = "jobs"
@@ -58,7 +58,7 @@ def test_without_a_write_at_takeover_it_acks_what_another_reads(
         mine = msgspec.structs.replace(ledger, owner=me, claim=secrets.token_hex(4))
         return Claim(mine, stat.version, True, stat.mzxid)
 
-    monkeypatch.setattr("zkms.rota.claim", look)
+    monkeypatch.setattr("zkms.consume.group_member.claim", look)
     ack_after_a_takeover(connect)
 
 

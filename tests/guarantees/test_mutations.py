@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mutations.__main__ import main
-from mutations.mechanisms import MECHANISMS, Mechanism
-from mutations.trial import SOURCES, CannotApply, Copy, mutated
+from verification.mutations.__main__ import main
+from verification.mutations.mechanisms import MECHANISMS, Mechanism
+from verification.mutations.trial import SOURCES, CannotApply, Copy, mutated
 
 SELECTED = ("frame CRC", "ledger's version in every ack")
 
@@ -47,7 +47,7 @@ def test_the_check_tells_a_test_that_notices_from_one_that_does_not(
     """Two mechanisms that are missed, and a mutation of the check itself: an edit that changes nothing."""
     quick, other = (next(each for each in MECHANISMS if each.name == name) for name in SELECTED)
     nothing = quick._replace(name="nothing", new=quick.old)
-    monkeypatch.setattr("mutations.__main__.MECHANISMS", (quick, other, nothing))
+    monkeypatch.setattr("verification.mutations.__main__.MECHANISMS", (quick, other, nothing))
     assert main([]) == 1
     printed = capsys.readouterr().out
     outcomes = re.findall(r"failed as it must|STILL PASSES", printed)

@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 
 import pytest
-from faults.conftest import Connect
 
 import zkms
+from tests.faults.conftest import Connect
 
 TOPIC = "jobs"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from guarantees.storm import Storm
-from zkms.testing.server import Server
+from tests.guarantees.storm import Storm
+from zkms.server.server import Server
 
 
 def test_a_group_in_a_storm_loses_nothing_and_keeps_the_order_of_each_key(

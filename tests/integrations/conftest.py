@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from zkms.integrations import close
+from zkms.server.server import Server
 from zkms.testing.roots import delete_root, new_root
-from zkms.testing.server import Server
 
 HERE = Path(__file__).parent
 Eventually = Callable[..., None]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integrations.conftest import Eventually, Process, pair
-from zkms.testing.server import Server
+from zkms.server.server import Server
 
 Two = tuple[Process, Process]
 

@@ -14,8 +14,8 @@ from django.core.cache.backends.locmem import LocMemCache
 import zkms
 from tests.integrations.conftest import Eventually, Process, pair
 from zkms.integrations.django import ZkmsCache
+from zkms.server.server import Server
 from zkms.testing import Proxy
-from zkms.testing.server import Server
 
 Make = Callable[..., ZkmsCache]
 PATIENT = {"cleaner": False, "session_timeout": 30.0, "max_staleness": 15.0}

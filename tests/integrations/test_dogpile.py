@@ -12,7 +12,7 @@ from dogpile.cache import make_region
 import zkms
 from tests.integrations.conftest import Process, pair
 from zkms.integrations.dogpile import ZkmsInvalidator
-from zkms.testing.server import Server
+from zkms.server.server import Server
 
 Two = tuple[Process, Process]
 

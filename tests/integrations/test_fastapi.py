@@ -18,7 +18,7 @@ import pytest
 import zkms
 from tests.integrations.conftest import HERE, Eventually
 from zkms.integrations.fastapi import Zkms
-from zkms.testing.server import Server
+from zkms.server.server import Server
 
 
 @contextmanager

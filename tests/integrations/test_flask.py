@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.integrations.conftest import Eventually, Process, pair
-from zkms.testing.server import Server
+from zkms.server.server import Server
 
 Two = tuple[Process, Process]
 

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.integrations.conftest import HERE, Eventually
-from zkms.testing.server import Server
+from zkms.server.server import Server
 
 WORKERS = 2
 CLASSES = {"sync": 1, "gthread": 2}

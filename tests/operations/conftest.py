@@ -10,9 +10,9 @@ from kazoo.security import make_digest_acl
 
 import zkms
 from zkms.config import Config
-from zkms.session import Session
-from zkms.testing.server import Server
-from zkms.tree import Tree
+from zkms.server.server import Server
+from zkms.tree.paths import Tree
+from zkms.zookeeper.session import Session
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import zkms
-from operations.conftest import drain
+from tests.operations.conftest import drain
 from zkms import Bus
-from zkms.archive import (
+from zkms.backup.archive import (
     BadBackup,
     DelayedRecord,
     End,
@@ -24,14 +24,14 @@ from zkms.archive import (
     Writer,
     records,
 )
-from zkms.backup import _Lane, _Source, back_up
-from zkms.examination import examine
-from zkms.records import Part, Registration
-from zkms.restore import RootInUse, restore
-from zkms.session import Session
+from zkms.backup.backup import _Lane, _Source, back_up
+from zkms.backup.restore import RootInUse, restore
+from zkms.backup.verify import examine
+from zkms.server.server import Server
 from zkms.testing.proxy import Proxy
-from zkms.testing.server import Server
-from zkms.tree import LAYOUT, Tree
+from zkms.tree.paths import LAYOUT, Tree
+from zkms.tree.records import Part, Registration
+from zkms.zookeeper.session import Session
 
 Eventually = Callable[..., None]
 
@@ -290,7 +290,7 @@ def test_lost_replies_restore_nothing_twice(
     bus: Bus, zookeeper: Server, session: Session, tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever transaction's reply is lost: each batch is there once."""
-    monkeypatch.setattr("zkms.revival.BATCH", 2)
+    monkeypatch.setattr("zkms.backup.restore_subscription.BATCH", 2)
     sub = bus.subscribe("orders", name="billing")
     for n in range(7):
         bus.publish("orders", n)

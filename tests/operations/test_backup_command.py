@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli.conftest import Quick, quick  # noqa: F401 - a fixture
 
+from tests.cli.conftest import Quick, quick  # noqa: F401 - a fixture
 from zkms import Bus
-from zkms.archive import BadBackup
+from zkms.backup.archive import BadBackup
+from zkms.backup.restore import RootInUse
 from zkms.cli.exit_codes import Exit
-from zkms.restore import RootInUse
-from zkms.testing.server import Server
+from zkms.server.server import Server
 
 
 def test_a_backup_and_back(bus: Bus, quick: Quick, zookeeper_root: str, tmp_path: Path) -> None:  # noqa: F811

@@ -16,8 +16,8 @@ import zkms
 from zkms import Bus, Message
 from zkms.cli import main
 from zkms.cli.failure import as_failure
-from zkms.testing.embedded import EmbeddedZooKeeper
-from zkms.testing.server import Server
+from zkms.server.embedded import EmbeddedZooKeeper
+from zkms.server.server import Server
 
 Eventually = Callable[..., None]
 Play = Callable[[str], None]

@@ -11,22 +11,22 @@ from zkms_cleaner.election import Election, Lead
 from zkms_cleaner.sweep import Sweeper
 
 import zkms
-from operations.conftest import drain
+from tests.operations.conftest import drain
 from zkms import Bus
-from zkms.backup import back_up
+from zkms.backup.backup import back_up
+from zkms.backup.restore import RootInUse, restore
+from zkms.backup.restore_journal import FILES, Journal
+from zkms.backup.verify import examine
 from zkms.config import Config
-from zkms.delayed import parse_bucket
-from zkms.examination import examine
-from zkms.journal import FILES, Journal
-from zkms.layout import ensure_tree
-from zkms.operations import Delete, Operation, SetData
-from zkms.purge import delete_children
-from zkms.records import Ledger, Part, Restores, Try, decode, encode
-from zkms.restore import RootInUse, restore
-from zkms.session import Session
+from zkms.server.server import Server
 from zkms.testing.proxy import Proxy
-from zkms.testing.server import Server
-from zkms.tree import Tree
+from zkms.tree.delayed_names import parse_bucket
+from zkms.tree.layout import ensure_tree
+from zkms.tree.paths import Tree
+from zkms.tree.records import Ledger, Part, Restores, Try, decode, encode
+from zkms.zookeeper.deletion import delete_children
+from zkms.zookeeper.operations import Delete, Operation, SetData
+from zkms.zookeeper.session import Session
 
 KEYS = 40
 
@@ -211,7 +211,7 @@ def test_lost_replies_bring_each_letter_back_once(
     letters: Path, through: tuple[Session, Proxy], tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever transaction's reply is lost: of the shelf, the journal, or the letters."""
-    monkeypatch.setattr("zkms.journal.BATCH", 4)
+    monkeypatch.setattr("zkms.backup.restore_journal.BATCH", 4)
     session, proxy = through
     for lost in range(1, 9):
         target = Tree(f"{tree.root}/restored-{lost}")
@@ -227,7 +227,7 @@ def test_letters_of_a_restore_that_was_cut_short_come_back_once(
     letters: Path, session: Session, other: Tree, before: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on behind those that it has put back, wherever they are now."""
-    monkeypatch.setattr("zkms.journal.BATCH", 2)
+    monkeypatch.setattr("zkms.backup.restore_journal.BATCH", 2)
     shelf = other.dead_queue("worker", "jobs")
     before(f"{shelf}/", _cut, nth=3)
     with pytest.raises(Cut):
@@ -271,7 +271,7 @@ def test_what_became_due_between_two_runs_does_not_come_twice(
     later: Path, session: Session, other: Tree, before: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was put back, and moved since; a restore that is over puts nothing back again, whoever asks for it."""
-    monkeypatch.setattr("zkms.journal.BATCH", 1)
+    monkeypatch.setattr("zkms.backup.restore_journal.BATCH", 1)
     before(f"{other.delayed}/", _cut, nth=6)  # two for each: the bucket, the frame
     with pytest.raises(Cut):
         restore(session, other, later)
@@ -304,7 +304,7 @@ def test_lost_replies_bring_each_delayed_message_back_once(
     later: Path, through: tuple[Session, Proxy], tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reply that is lost is no reason to count it as there, or to count it twice."""
-    monkeypatch.setattr("zkms.journal.BATCH", 2)
+    monkeypatch.setattr("zkms.backup.restore_journal.BATCH", 2)
     session, proxy = through
     for lost in range(6, 13):
         target = Tree(f"{tree.root}/restored-{lost}")

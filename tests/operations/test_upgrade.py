@@ -20,12 +20,13 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkms
-from zkms import Bus, frame
-from zkms.entry import entry_prefix
-from zkms.records import Layout, decode, encode
-from zkms.session import Session
-from zkms.testing.server import Server
-from zkms.tree import LAYOUT, Tree
+from zkms import Bus
+from zkms.message import frame
+from zkms.server.server import Server
+from zkms.tree.entry import entry_prefix
+from zkms.tree.paths import LAYOUT, Tree
+from zkms.tree.records import Layout, decode, encode
+from zkms.zookeeper.session import Session
 
 Eventually = Callable[..., None]
 REPOSITORY = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from zkms.testing.ports import free_ports
+from zkms.server.ports import free_ports
 
 AUDIT = Path(__file__).parents[2] / ".ci" / "audit.py"
 

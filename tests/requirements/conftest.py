@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import zkms
-from zkms.routing import partition_of
-from zkms.testing.server import Server
+from zkms.publish.routing import partition_of
+from zkms.server.server import Server
 
 Connect = Callable[..., zkms.Bus]
 Eventually = Callable[..., None]

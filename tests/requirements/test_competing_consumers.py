@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import zkms
-from requirements.conftest import Connect, Crew, Eventually, Worker, block, keys_for, publish_blocks
-from zkms.testing.server import Server
+from tests.requirements.conftest import Connect, Crew, Eventually, Worker, block, keys_for, publish_blocks
+from zkms.server.server import Server
 
 TOPIC = "events"
 PROGRAMS = Path(__file__).parent / "programs"

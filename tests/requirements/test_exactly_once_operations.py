@@ -21,9 +21,9 @@ from pathlib import Path
 import pytest
 
 import zkms
-from requirements.conftest import Connect, Eventually
+from tests.requirements.conftest import Connect, Eventually
+from zkms.server.server import Server
 from zkms.testing import Proxy, expire
-from zkms.testing.server import Server
 
 TOPIC = "shopping"
 PROGRAMS = Path(__file__).parent / "programs"

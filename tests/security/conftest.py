@@ -9,10 +9,10 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkms
-from zkms.staging import Stage, new_run
+from zkms.replay.stage import Stage, new_run
 from zkms.testing import EmbeddedZooKeeper
 from zkms.testing.roots import new_root
-from zkms.tree import Tree
+from zkms.tree.paths import Tree
 
 Connect = Callable[..., zkms.Bus]
 Raw = Callable[[str | None], KazooClient]

@@ -14,14 +14,14 @@ from zkms_cleaner.election import Lead
 from zkms_cleaner.sweep import Sweeper
 
 import zkms
-from zkms import access
-from zkms.backup import back_up
-from zkms.operations import Operation
-from zkms.records import Registration, decode, encode
-from zkms.restore import restore
-from zkms.staging import Committer, Stage, new_run
+from zkms.backup.backup import back_up
+from zkms.backup.restore import restore
+from zkms.replay.stage import Committer, Stage, new_run
 from zkms.testing.roots import new_root
-from zkms.tree import Tree
+from zkms.tree import acl as access
+from zkms.tree.paths import Tree
+from zkms.tree.records import Registration, decode, encode
+from zkms.zookeeper.operations import Operation
 
 from .conftest import ACCESS, Connect, Eventually, Raw, auth, who
 
@@ -172,7 +172,7 @@ def test_a_lane_that_cannot_be_written_is_not_claimed_again_and_again(
     carl: zkms.Bus, connect: Connect, raw: Raw, tree: Tree, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody has put themselves where its dead letters belong: it waits longer each time, and goes on when it can."""
-    monkeypatch.setattr("zkms.rota.FIRST_REST", 0.5)
+    monkeypatch.setattr("zkms.consume.group_member.FIRST_REST", 0.5)
     pat, bob = connect("pat"), connect("bob")
     given: list[float] = []
 
@@ -258,7 +258,7 @@ def test_whoever_is_registered_meanwhile_keeps_its_partitions(
 ) -> None:
     """And nothing of those that were being prepared is left among its own: else it could not be given up."""
     ann, more = connect("ann"), connect("ann")
-    monkeypatch.setattr("zkms.session.MAX_TRANSACTION", 5 * 1024)
+    monkeypatch.setattr("zkms.zookeeper.session.MAX_TRANSACTION", 5 * 1024)
     ann.enrolment.make_topic("jobs")
     anns, theirs, lots = ann.session.multi, more.session.multi, []
 

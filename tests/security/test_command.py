@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import zkms
-from zkms.cli import access as command
-from zkms.tree import Tree
+from zkms.cli.operate import access as command
+from zkms.tree.paths import Tree
 
 from .conftest import ACCESS, auth, who
 

@@ -11,13 +11,13 @@ from click.testing import CliRunner
 from kazoo.security import make_digest_acl
 
 import zkms
-from zkms.cli.checks import Finding
-from zkms.cli.checks.security import _strangers, check_access, check_secrets
 from zkms.cli.connection import Inspector, read_auth, read_tls
-from zkms.cli.doctor import doctor
 from zkms.cli.failure import Failure
-from zkms.testing.ports import free_ports
-from zkms.tree import Tree
+from zkms.cli.operate.checks import Finding
+from zkms.cli.operate.checks.security import _strangers, check_access, check_secrets
+from zkms.cli.operate.doctor import doctor
+from zkms.server.ports import free_ports
+from zkms.tree.paths import Tree
 
 from .conftest import Connect, Eventually, Raw, auth, people
 

@@ -11,10 +11,10 @@ from kazoo.client import KazooClient
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, make_digest_acl
 
 import zkms
-from zkms import layout
-from zkms.records import Layout, decode, encode
 from zkms.testing.roots import new_root
-from zkms.tree import LAYOUT, Tree
+from zkms.tree import layout
+from zkms.tree.paths import LAYOUT, Tree
+from zkms.tree.records import Layout, decode, encode
 
 from .conftest import ACCESS, Connect, Raw, auth, walk, who
 

@@ -8,13 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 import zkms
-from zkms.cli.checks.security import check_quotas
+from zkms.admin.quota import LIMITS, QUOTAS, read_quotas, remove_quotas, set_quotas
 from zkms.cli.connection import Inspector
-from zkms.cli.quota import quota
-from zkms.operations import SetData
-from zkms.quota import LIMITS, QUOTAS, read_quotas, remove_quotas, set_quotas
+from zkms.cli.operate.checks.security import check_quotas
+from zkms.cli.operate.quota import quota
 from zkms.testing.roots import delete_root, new_root
-from zkms.tree import Tree
+from zkms.tree.paths import Tree
+from zkms.zookeeper.operations import SetData
 
 from .conftest import Connect, auth
 

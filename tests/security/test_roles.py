@@ -11,9 +11,9 @@ from kazoo.exceptions import KazooException, NoAuthError, RolledBackError
 from kazoo.security import OPEN_ACL_UNSAFE
 
 import zkms
-from zkms import access
-from zkms.entry import carried, parse_entry
-from zkms.tree import Tree
+from zkms.tree import acl as access
+from zkms.tree.entry import carried, parse_entry
+from zkms.tree.paths import Tree
 
 from .conftest import ACCESS, Connect, Eventually, Raw, auth, people, walk, who
 
@@ -186,14 +186,14 @@ def test_without_its_mechanism_the_secret_is_out(
     pat.publish("news", "for-a")
     assert not leaks()
     with monkeypatch.context() as off:
-        off.setattr("zkms.outgoing.acl", lambda _entries: pat.session.rights(tree.topic("news")))
+        off.setattr("zkms.publish.shipment.acl", lambda _entries: pat.session.rights(tree.topic("news")))
         pat.publish("news", "for-a")
     assert leaks()
     for name in carl.session.children(queue)[0]:
         raw("carl").delete(f"{queue}/{name}")
     assert not leaks()
-    entry = zkms.outgoing.Outgoing._entry
+    entry = zkms.publish.shipment.Outgoing._entry
     with monkeypatch.context() as off:
-        off.setattr("zkms.outgoing.Outgoing._entry", lambda *args, carry: entry(*args, carry=True))
+        off.setattr("zkms.publish.shipment.Outgoing._entry", lambda *args, carry: entry(*args, carry=True))
         pat.publish("news", "for-a")
     assert leaks()

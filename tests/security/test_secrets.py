@@ -16,8 +16,8 @@ import pytest
 import zkms
 from zkms.cli.connection import read_auth
 from zkms.cli.failure import Failure
-from zkms.testing.ports import free_ports
-from zkms.tree import Tree
+from zkms.server.ports import free_ports
+from zkms.tree.paths import Tree
 
 from .conftest import ACCESS, Connect, auth, who
 

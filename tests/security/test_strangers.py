@@ -10,11 +10,11 @@ from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 from kazoo.security import OPEN_ACL_UNSAFE
 
 import zkms
-from zkms.cli.checks.security import check_access, check_way
 from zkms.cli.connection import Inspector
+from zkms.cli.operate.checks.security import check_access, check_way
+from zkms.server.words import ask
 from zkms.testing import EmbeddedZooKeeper
-from zkms.testing.words import ask
-from zkms.tree import Tree
+from zkms.tree.paths import Tree
 
 from .conftest import ACCESS, Connect, Raw, auth
 

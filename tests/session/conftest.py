@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from zkms.config import Config
-from zkms.operations import Create
-from zkms.session import Session
+from zkms.server.server import Server
 from zkms.testing import Proxy
-from zkms.testing.server import Server
+from zkms.zookeeper.operations import Create
+from zkms.zookeeper.session import Session
 
 OpenSession = Callable[..., Session]
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from zkms.errors import ConnectionLost
-from zkms.flow import CHUNK, ROOM, WORTH_WAITING, Flow
-from zkms.operations import Create
-from zkms.session import Session
 from zkms.testing import EmbeddedZooKeeper, Proxy
+from zkms.zookeeper.connection import CHUNK, ROOM, WORTH_WAITING, Flow
+from zkms.zookeeper.operations import Create
+from zkms.zookeeper.session import Session
 
 Eventually = Callable[..., None]
 OpenSession = Callable[..., Session]

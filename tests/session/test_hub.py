@@ -10,11 +10,11 @@ from collections.abc import Callable
 import pytest
 
 from zkms.errors import ConnectionLost
-from zkms.flow import Flow
-from zkms.hub import LINGER, Hub, hub
-from zkms.operations import Create
-from zkms.session import Session, State
 from zkms.testing import Proxy
+from zkms.zookeeper.connection import Flow
+from zkms.zookeeper.io_thread import LINGER, Hub, hub
+from zkms.zookeeper.operations import Create
+from zkms.zookeeper.session import Session, State
 
 Eventually = Callable[..., None]
 OpenSession = Callable[..., Session]

@@ -17,17 +17,17 @@ from kazoo.client import KazooClient
 from kazoo.security import make_acl
 
 import zkms
-from zkms.bench.original import client
-from zkms.cli.checks.security import check_access
+from zkms.bench.algorithms.original import client
 from zkms.cli.connection import Inspector
+from zkms.cli.operate.checks.security import check_access
 from zkms.config import Config
 from zkms.errors import ConnectionLost, InvalidArgument, StoreError, Unauthorised
-from zkms.operations import Create
-from zkms.requests import Multi
-from zkms.session import Session, State
+from zkms.server.ports import free_ports
 from zkms.testing import EmbeddedZooKeeper, Proxy
-from zkms.testing.ports import free_ports
 from zkms.testing.roots import new_root
+from zkms.zookeeper.operations import Create
+from zkms.zookeeper.session import Session, State
+from zkms.zookeeper.wire import Multi
 
 ALICE = ("digest", "alice:alices-s3cret")
 SASL_ALICE = zkms.Sasl(username="alice", password="alices-s3cret")

@@ -21,7 +21,7 @@ from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
 
 import zkms
-import zkms.flow
+import zkms.zookeeper.connection
 from zkms.config import Config
 from zkms.errors import (
     BadVersion,
@@ -34,11 +34,11 @@ from zkms.errors import (
     UsedAfterFork,
     ZkmsError,
 )
-from zkms.flow import Flow
-from zkms.operations import MAX_TRANSACTION, Check, Create, Delete, SetData
-from zkms.session import Session, State, failed_with
+from zkms.server.server import Server
 from zkms.testing import EmbeddedZooKeeper, Proxy, expire
-from zkms.testing.server import Server
+from zkms.zookeeper.connection import Flow
+from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Delete, SetData
+from zkms.zookeeper.session import Session, State, failed_with
 
 Eventually = Callable[..., None]
 OpenSession = Callable[..., Session]
@@ -497,7 +497,7 @@ def test_an_error_code_that_nobody_knows_costs_a_connection_and_no_more(
 
     session = open_session(session_timeout=8.0)
     with monkeypatch.context() as patch:
-        patch.setattr(zkms.flow, "EXCEPTIONS", defaultdict(unknown))
+        patch.setattr(zkms.zookeeper.connection, "EXCEPTIONS", defaultdict(unknown))
         error = session.get_async(f"{root}/missing").exception(timeout=10)
     assert isinstance(error, ConnectionLost)
     assert error.outcome_unknown

@@ -8,13 +8,24 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulation import clockwork
-from simulation.clockwork import World
-from simulation.ensemble import Ensemble
-from simulation.store import NO_NODE, Leader, Znode
-from zkms.operations import Check, Create, Delete, Operation, SetData
-from zkms.requests import AddWatch, Children, Exists, Get, Multi, RemoveWatches, Request, Stat, acl_bytes, read_event
-from zkms.testing.server import Server
+from verification.simulation import clockwork
+from verification.simulation.clockwork import World
+from verification.simulation.ensemble import Ensemble
+from verification.simulation.store import NO_NODE, Leader, Znode
+from zkms.server.server import Server
+from zkms.zookeeper.operations import Check, Create, Delete, Operation, SetData
+from zkms.zookeeper.wire import (
+    AddWatch,
+    Children,
+    Exists,
+    Get,
+    Multi,
+    RemoveWatches,
+    Request,
+    Stat,
+    acl_bytes,
+    read_event,
+)
 
 from .wires import RealWire, SimulatedWire, Wire
 
@@ -209,7 +220,7 @@ def test_an_acl_is_read_past() -> None:
     """The model knows no permissions; what a create carries of them is skipped, however long."""
     from kazoo.security import make_digest_acl
 
-    from simulation.wire import read_operations
+    from verification.simulation.wire import read_operations
 
     acl = acl_bytes([make_digest_acl("user", "secret", all=True), make_digest_acl("other", "secret", read=True)])
     operations: list[Operation] = [Create("/a", b"data", sequence=True), Delete("/b", 3)]

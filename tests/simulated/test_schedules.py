@@ -37,7 +37,7 @@ ENOUGH = "2000"
 def simulate(*arguments: str) -> tuple[int, str]:
     """Run the command as a developer would; its exit code, and what it said."""
     done = subprocess.run(
-        [sys.executable, "-m", "simulation", *arguments],
+        [sys.executable, "-m", "verification.simulation", *arguments],
         cwd=PROJECT,
         capture_output=True,
         text=True,
@@ -76,7 +76,7 @@ def test_without_a_mechanism_a_promise_is_broken(mechanism: str) -> None:
     """And the report says how to see it again, with as few faults as it takes."""
     code, said = simulate("--without", mechanism, "--seeds", ENOUGH)
     assert code == 0, said
-    replay = re.search(r"replay: python -m simulation (.*)", said)
+    replay = re.search(r"replay: python -m verification.simulation (.*)", said)
     assert replay, said
     assert "BROKEN" in simulate(*replay[1].split())[1]
     with_it = replay[1].replace(f"--without {mechanism}", "")

@@ -7,8 +7,8 @@ import struct
 from collections import deque
 from typing import Protocol, Self
 
-from simulation.clockwork import World
-from simulation.ensemble import Connection, Ensemble
+from verification.simulation.clockwork import World
+from verification.simulation.ensemble import Connection, Ensemble
 
 CLOSE = -11
 _HEAD = struct.Struct(">iii")

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from kazoo.retry import KazooRetry
 
-from soak import crowd, endurance, overrun, plot, results
+from verification.soak import crowd, endurance, overrun, plot, results
 from zkms.config import Config
-from zkms.flow import Flow
-from zkms.link import new_client
+from zkms.zookeeper.connection import Flow
+from zkms.zookeeper.kazoo_client import new_client
 
 
 def test_a_soak_finds_a_planted_leak_and_nothing_else_of_its_kind(
@@ -32,7 +32,7 @@ def test_a_soak_finds_a_planted_leak_and_nothing_else_of_its_kind(
 
 
 def test_after_a_storm_all_are_back_with_their_sessions_and_get_every_message() -> None:
-    """Twelve processes here, two hundred in `python -m soak --scenario storm`: no session lost, few requests."""
+    """Twelve processes here, two hundred with `make soak`: no session lost, few requests."""
     document = crowd.storm(12, 1.0)
     assert document.ok, document.broken
     assert document.facts["sessions lost"] == 0

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from soak.verdict import BOUNDS, Bound, judge, slope
+from verification.soak.verdict import BOUNDS, Bound, judge, slope
 
 TIMES = [5.0 * i for i in range(120)]
 

@@ -16,7 +16,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 from zkms_spark.analysis import Analysis
-from zkms_spark.report import render
+from zkms_spark.report.report import render
 
 PATIENCE = 90
 

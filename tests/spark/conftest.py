@@ -12,8 +12,8 @@ import pytest
 from zkms_spark.analysis import Analysis, analyse
 from zkms_spark.session import open_session
 
-from zkms.trail.generate import PLANTED, Generator
-from zkms.trail.planting import parse_faults
+from zkms.trail.generate.generate import PLANTED, Generator
+from zkms.trail.generate.planting import parse_faults
 
 EVENTS = 200_000
 

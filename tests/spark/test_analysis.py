@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from zkms_spark import analysis, schema
-from zkms_spark.audit import audit
+from zkms_spark.audit.audit import audit
+from zkms_spark.audit.survey import holes, survey
+from zkms_spark.audit.verdict import GUARANTEES, UNDECIDED
 from zkms_spark.errors import NoTrail
 from zkms_spark.schema import make_trail, read_trail
-from zkms_spark.survey import holes, survey
-from zkms_spark.verdict import GUARANTEES, UNDECIDED
 
 from zkms.trail.event import COLUMNS, VIOLATIONS
 

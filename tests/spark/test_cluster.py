@@ -26,10 +26,10 @@ from zkms_spark.source import ZkmsDataSource
 
 from zkms import Bus
 from zkms.cli.exit_codes import Exit
-from zkms.testing.ports import free_ports
-from zkms.testing.server import Server
-from zkms.trail.generate import PLANTED, Generator
-from zkms.trail.planting import parse_faults
+from zkms.server.ports import free_ports
+from zkms.server.server import Server
+from zkms.trail.generate.generate import PLANTED, Generator
+from zkms.trail.generate.planting import parse_faults
 
 pytestmark = pytest.mark.timeout(1200)
 LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

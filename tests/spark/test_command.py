@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from zkms.cli.exit_codes import Exit
-from zkms.testing.ports import free_ports
+from zkms.server.ports import free_ports
 from zkms.trail import Trail
-from zkms.trail.generate import Generator
+from zkms.trail.generate.generate import Generator
 from zkms.trail.recorder import Recorder
 
 

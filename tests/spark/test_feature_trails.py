@@ -14,7 +14,7 @@ from zkms_spark.analysis import Analysis, analyse
 import zkms
 from zkms.cli import main
 from zkms.testing import EmbeddedZooKeeper
-from zkms.trail.export import Exporter, find
+from zkms.trail.export.export import Exporter, find
 
 pytestmark = pytest.mark.timeout(1800)  # an analysis is minutes of work for a machine that is busy with other tests
 ROOT = "/features"

@@ -12,8 +12,8 @@ from zkms_spark.analysis import analyse, make_tables
 from zkms_spark.errors import AnalysisError
 from zkms_spark.jobs import JOBS, Tables
 
-from zkms.trail.generate import PLANTED, Generator
-from zkms.trail.planting import parse_faults
+from zkms.trail.generate.generate import PLANTED, Generator
+from zkms.trail.generate.planting import parse_faults
 
 pytestmark = pytest.mark.timeout(1200)
 DOCS = Path(__file__).parents[2] / "docs" / "spark.md"

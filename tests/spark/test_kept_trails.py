@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from delay import load
-from guarantees.storm import Storm
 from zkms_spark.analysis import Analysis, analyse
 from zkms_spark.schema import read_trail
 
 import zkms
+from tests.delay import load
+from tests.guarantees.storm import Storm
 from zkms.testing import EmbeddedZooKeeper
-from zkms.trail.export import Exporter, find
+from zkms.trail.export.export import Exporter, find
 
 pytestmark = pytest.mark.timeout(1800)  # an analysis is minutes of work for a machine that is busy with other tests
 

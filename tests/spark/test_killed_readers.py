@@ -14,8 +14,8 @@ import pytest
 from zkms_spark.analysis import analyse
 
 import zkms
-from zkms.testing.server import Server
-from zkms.trail.export import Exporter, find
+from zkms.server.server import Server
+from zkms.trail.export.export import Exporter, find
 
 pytestmark = pytest.mark.timeout(1200)
 READER = Path(__file__).parent / "programs" / "reader.py"

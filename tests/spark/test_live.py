@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from zkms_spark import traffic
 from zkms_spark.analysis import find_violations
 from zkms_spark.errors import AnalysisError
-from zkms_spark.lag import lag
 from zkms_spark.live import alerts
 from zkms_spark.live.alerts import Console, Topic, Webhook
 from zkms_spark.live.follow import Follower, follow
@@ -29,11 +27,13 @@ from zkms_spark.live.settings import Settings
 from zkms_spark.live.slo import Slo
 from zkms_spark.live.window import Window, Windows
 from zkms_spark.schema import make_trail, read_trail
+from zkms_spark.traffic import traffic
+from zkms_spark.traffic.lag import lag
 
 from zkms.bus import Bus
 from zkms.cli.exit_codes import Exit
-from zkms.testing.server import Server
-from zkms.trail.generate import Generator
+from zkms.server.server import Server
+from zkms.trail.generate.generate import Generator
 
 pytestmark = pytest.mark.timeout(1200)
 NOON = 1_767_268_800.0

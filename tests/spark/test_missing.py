@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from zkms_spark.missing import _split, excuses, fates
+from zkms_spark.audit.missing import _split, excuses, fates
 from zkms_spark.schema import make_trail
 
 SCHEMA = (

@@ -15,7 +15,7 @@ from zkms_spark.analysis import Analysis, analyse
 
 import zkms
 from zkms.testing import EmbeddedZooKeeper, Proxy, expire
-from zkms.trail.export import Exporter, find
+from zkms.trail.export.export import Exporter, find
 
 PROGRAMS = Path(__file__).parent / "programs"
 NODE = Path(__file__).parents[1] / "trail" / "programs" / "node.py"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from zkms_spark.skew import estimate, spread
+from zkms_spark.audit.skew import estimate, spread
 
 
 def test_clocks_are_told_apart_by_messages_in_both_directions() -> None:

@@ -20,10 +20,10 @@ from zkms_spark.source.rows import check_schema, message
 from zkms_spark.source.tables import TreeReader
 
 from zkms import Bus, InvalidArgument, Subscription
-from zkms import frame as frames
-from zkms.operations import Create
-from zkms.records import ClientState, DeadLetter, Registration, encode
-from zkms.testing.server import Server
+from zkms.message import frame as frames
+from zkms.server.server import Server
+from zkms.tree.records import ClientState, DeadLetter, Registration, encode
+from zkms.zookeeper.operations import Create
 
 pytestmark = pytest.mark.timeout(1200)
 ROWS = 100_000

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from zkms_spark import effort, entries, ledger, order, owners, traffic
-from zkms_spark.lag import lag
+from zkms_spark import effort
+from zkms_spark.audit import entries, ledger, order, owners
+from zkms_spark.audit.numbers import name_key
 from zkms_spark.live.cells import VALUES, cells
 from zkms_spark.live.window import CellKey, Window, changes
-from zkms_spark.numbers import name_key
 from zkms_spark.schema import make_trail, read_trail
+from zkms_spark.traffic import traffic
+from zkms_spark.traffic.lag import lag
 
 pytestmark = pytest.mark.timeout(600)
 COMMON = {"run": "r", "node": "n", "host": "h", "topic": "jobs", "producer": "p", "n": 1}

@@ -22,8 +22,8 @@ from zkms_spark.source.options import Options
 from zkms_spark.source.stream import ZkmsStreamReader
 
 from zkms import Bus, InvalidArgument
-from zkms.testing.server import Server
-from zkms.trail.export import Exporter, find
+from zkms.server.server import Server
+from zkms.trail.export.export import Exporter, find
 
 pytestmark = pytest.mark.timeout(1800)
 QUERY = Path(__file__).parent / "programs" / "query.py"

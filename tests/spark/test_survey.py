@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from zkms_spark.analysis import Analysis
-from zkms_spark.report import render
-from zkms_spark.summary import doubts
-from zkms_spark.survey import Run, Survey, namesakes
+from zkms_spark.audit.survey import Run, Survey, namesakes
+from zkms_spark.report.report import render
+from zkms_spark.report.summary import doubts
 
 
 def survey(*runs: Run) -> Survey:

@@ -11,8 +11,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkms.errors import InvalidArgument
+from zkms.server.words import mode
 from zkms.testing import ServerError, ZooKeeperContainer, daemon, image
-from zkms.testing.words import mode
 
 pytestmark = [pytest.mark.containers, pytest.mark.usefixtures("docker_needed")]
 

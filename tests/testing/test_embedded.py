@@ -15,10 +15,11 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkms.errors import InvalidArgument
-from zkms.testing import EmbeddedZooKeeper, ServerError, jars, java
-from zkms.testing.node import reason
-from zkms.testing.ports import free_ports
-from zkms.testing.words import ask
+from zkms.server import jars, java
+from zkms.server.node import reason
+from zkms.server.ports import free_ports
+from zkms.server.words import ask
+from zkms.testing import EmbeddedZooKeeper, ServerError
 
 
 def is_alive(pid: int) -> bool:
@@ -120,7 +121,7 @@ def test_a_port_lost_between_look_and_bind_is_replaced(monkeypatch: pytest.Monke
     with socket.create_server(("127.0.0.1", 0)) as taken:
         lost = [taken.getsockname()[1], *free_ports(2)]
         answers = iter([lost, free_ports(3)])
-        monkeypatch.setattr("zkms.testing.embedded.free_ports", lambda count: next(answers))
+        monkeypatch.setattr("zkms.server.embedded.free_ports", lambda count: next(answers))
         with EmbeddedZooKeeper() as zookeeper:
             assert zookeeper.ports != [taken.getsockname()[1]]
             assert zookeeper.leader() == 0

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from kazoo.client import KazooClient
 
+from zkms.server.server import Server
 from zkms.testing import ServerError
-from zkms.testing.server import Server
 
 Connect = Callable[..., KazooClient]
 Eventually = Callable[..., None]

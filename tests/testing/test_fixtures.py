@@ -10,9 +10,9 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkms
+from zkms.server.server import Server
 from zkms.testing import ServerError, __all__, expire
 from zkms.testing.roots import delete_root
-from zkms.testing.server import Server
 
 ONE_TEST = """
 def test_hosts(zookeeper):

@@ -12,9 +12,9 @@ from kazoo.exceptions import ConnectionLoss
 from kazoo.handlers.threading import KazooTimeoutError
 
 from zkms.errors import InvalidArgument
+from zkms.server.words import mode
 from zkms.testing import EmbeddedZooKeeper, Proxy
 from zkms.testing.faults import Faults
-from zkms.testing.words import mode
 
 Connect = Callable[..., KazooClient]
 Eventually = Callable[..., None]

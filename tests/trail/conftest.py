@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import zkms
-from zkms.testing.server import Server
+from zkms.server.server import Server
 from zkms.trail.event import Event
-from zkms.trail.reader import TrailFile
+from zkms.trail.export.reader import TrailFile
 
 Connect = Callable[..., zkms.Bus]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from zkms.trail.export import Exporter, find
+from zkms.trail.export.export import Exporter, find
 
 Row = dict[str, Any]
 Found = set[tuple[str, str, str, int]]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from zkms_cleaner import Cleaner
 
-from zkms.acks import Acks
-from zkms.testing.server import Server
+from zkms.deliver.acks import Acks
+from zkms.server.server import Server
 
 from .conftest import Connect
 from .oracle import audit, exported

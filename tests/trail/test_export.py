@@ -20,7 +20,7 @@ from zkms.cli.exit_codes import Exit
 from zkms.errors import ZkmsError
 from zkms.trail import Trail
 from zkms.trail.event import COLUMNS, VERSION
-from zkms.trail.export import Exporter, NoTrail, Summary, find
+from zkms.trail.export.export import Exporter, NoTrail, Summary, find
 from zkms.trail.recorder import Recorder
 
 Eventually = Callable[..., None]
@@ -293,8 +293,8 @@ def test_a_kill_at_any_moment_neither_loses_nor_doubles(trail: Path, tmp_path: P
         path.write_bytes(b"".join(lines))
     program = """
         import os, signal, sys
-        from zkms.trail.export import Exporter, find
-        from zkms.trail.target import Parts, Target
+        from zkms.trail.export.export import Exporter, find
+        from zkms.trail.export.target import Parts, Target
 
         moment, count = sys.argv[3], 0
 
@@ -355,7 +355,7 @@ def test_other_file_systems_work_too(trail: Path) -> None:
 
 def test_a_large_file_is_exported_in_batches(trail: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory does not grow with the file: it becomes several row groups."""
-    monkeypatch.setattr("zkms.trail.export.BATCH", 100)
+    monkeypatch.setattr("zkms.trail.export.export.BATCH", 100)
     record(trail, count=1000)
     export(trail, tmp_path / "out")
     (part,) = (tmp_path / "out").glob("date=*/hour=*/*.parquet")

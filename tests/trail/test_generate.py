@@ -15,11 +15,11 @@ import pytest
 
 from zkms.cli.exit_codes import Exit
 from zkms.errors import InvalidArgument
-from zkms.trail import generate
 from zkms.trail.event import EVENTS, VIOLATIONS
-from zkms.trail.export import Exporter, find
-from zkms.trail.generate import Generated, Generator
-from zkms.trail.planting import parse_faults
+from zkms.trail.export.export import Exporter, find
+from zkms.trail.generate import generate
+from zkms.trail.generate.generate import Generated, Generator
+from zkms.trail.generate.planting import parse_faults
 
 from .oracle import Found, audit
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import zkms
-from zkms.cursor import Cursor
-from zkms.testing.server import Server
+from zkms.replay.cursor import Cursor
+from zkms.server.server import Server
 
 from .conftest import Connect, read
 from .oracle import audit, exported

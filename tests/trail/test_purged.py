@@ -11,7 +11,7 @@ from pathlib import Path
 
 from zkms_cleaner import Cleaner
 
-from zkms.testing.server import Server
+from zkms.server.server import Server
 
 from .conftest import Connect, read
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import zkms
-from zkms import frame
-from zkms.testing.server import Server
+from zkms.message import frame
+from zkms.server.server import Server
 
 from .conftest import Connect, read
 from .oracle import audit, exported

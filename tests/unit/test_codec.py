@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkms import CannotDecode, Codec, InvalidArgument, InvalidMessage
-from zkms import frame as frames
-from zkms.codec import check_codec, decode_with, encode_with
-from zkms.entry import Entry
-from zkms.inbox import Fetched
-from zkms.unpacking import Undecodable, Unpacker
+from zkms.deliver.inbox import Fetched
+from zkms.message import frame as frames
+from zkms.message.codec import check_codec, decode_with, encode_with
+from zkms.message.decode import Undecodable, Unpacker
+from zkms.tree.entry import Entry
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 json = st.recursive(

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkms import CannotDecode
-from zkms import frame as frames
-from zkms.frame import HEADER_SIZE, MAGIC, VERSION, Frame
+from zkms.message import frame as frames
+from zkms.message.frame import HEADER_SIZE, MAGIC, VERSION, Frame
 
 Given = tuple[bytes | str, str | None, dict[str, str] | None, str | None]
 

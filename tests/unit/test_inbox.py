@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
-from zkms.entry import Entry
-from zkms.inbox import MAX_BYTES, Fetched, Gap, Inbox, Marker
+from zkms.deliver.inbox import MAX_BYTES, Fetched, Gap, Inbox, Marker
+from zkms.tree.entry import Entry
 
 
 def fetched(sequence: int, messages: int = 1, size: int = 10) -> Fetched:

@@ -7,10 +7,10 @@ import threading
 import pytest
 
 from zkms import AlreadyAcked, Message
-from zkms import frame as frames
-from zkms.entry import Entry
-from zkms.inbox import Fetched
-from zkms.unpacking import Undecodable, Unpacked, Unpacker
+from zkms.deliver.inbox import Fetched
+from zkms.message import frame as frames
+from zkms.message.decode import Undecodable, Unpacked, Unpacker
+from zkms.tree.entry import Entry
 
 
 class Done:

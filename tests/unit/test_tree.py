@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkms import tree as trees
-from zkms.entry import entry_prefix, parse_entry
-from zkms.records import (
+from zkms.tree import paths as trees
+from zkms.tree.entry import entry_prefix, parse_entry
+from zkms.tree.paths import Tree
+from zkms.tree.records import (
     MAX_RUNS,
     ClientState,
     GapRecord,
@@ -21,7 +22,6 @@ from zkms.records import (
     decode,
     encode,
 )
-from zkms.tree import Tree
 
 RECORDS: list[Record] = [
     Registration("node-1", 10),

@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from zkms.turns import LARGE, Turn
+from zkms.deliver.decode_turns import LARGE, Turn
 
 
 def test_a_large_frame_waits_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until that one is done with."""
-    monkeypatch.setattr("zkms.turns.PATIENCE", 30.0)
+    monkeypatch.setattr("zkms.deliver.decode_turns.PATIENCE", 30.0)
     first, second = Turn(), Turn()
     first.begin(LARGE)
     began = threading.Event()
@@ -44,7 +44,7 @@ def test_small_frames_do_not_wait() -> None:
 
 def test_a_handler_that_blocks_holds_up_the_others_once_and_not_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its turn is over after a while; the next ones follow each other at once, though it still blocks."""
-    monkeypatch.setattr("zkms.turns.PATIENCE", 0.5)
+    monkeypatch.setattr("zkms.deliver.decode_turns.PATIENCE", 0.5)
     blocked, others = Turn(), [Turn() for _ in range(20)]
     blocked.begin(LARGE)
     began = time.monotonic()
@@ -58,8 +58,8 @@ def test_a_handler_that_blocks_holds_up_the_others_once_and_not_each(monkeypatch
 
 def test_a_handler_that_blocks_goes_without_turns_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or many that wait for something would do so one after the other."""
-    monkeypatch.setattr("zkms.turns.PATIENCE", 0.01)
-    monkeypatch.setattr("zkms.turns.WITHOUT", 3)
+    monkeypatch.setattr("zkms.deliver.decode_turns.PATIENCE", 0.01)
+    monkeypatch.setattr("zkms.deliver.decode_turns.WITHOUT", 3)
     blocked, other = Turn(), Turn()
     blocked.begin(LARGE)
     other.begin(LARGE)
@@ -75,7 +75,7 @@ def test_a_handler_that_blocks_goes_without_turns_for_a_while(monkeypatch: pytes
 
 def test_turns_are_waited_for_however_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Patience is with the turn that lasts, not with the many before one's own: at no time are there two."""
-    monkeypatch.setattr("zkms.turns.PATIENCE", 0.25)
+    monkeypatch.setattr("zkms.deliver.decode_turns.PATIENCE", 0.25)
     # A machine that stalls for so long ends a turn rightly; it does not do so every time.
     assert 1 in (_most_at_once(threads=60, seconds=0.01) for _ in range(5))
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from zkms.aio.calls import Calls
 from zkms.aio.outbox import late
-from zkms.bulk import stored
 from zkms.bus import Bus, IfNobody
 from zkms.errors import ConnectionLost, ZkmsError
-from zkms.frame import Packed
-from zkms.receipt import Receipt
+from zkms.message.frame import Packed
+from zkms.publish.many import stored
+from zkms.publish.receipt import Receipt
 
 log = logging.getLogger("zkms.aio")
 SLICE = 0.005

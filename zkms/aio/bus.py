@@ -15,6 +15,12 @@ from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 
+from zkms.admin.dead_letters import DEFAULT_LIMIT as MOST_LETTERS
+from zkms.admin.dead_letters import DeadLetterInfo
+from zkms.admin.delayed import DelayedInfo
+from zkms.admin.discovery import ClientInfo, QueueInfo, SubscriptionInfo, TopicInfo
+from zkms.admin.groups import GroupInfo
+from zkms.admin.observer import Change, Observer, OnChange
 from zkms.aio.bulk import Bulk
 from zkms.aio.calls import Calls
 from zkms.aio.consumer import Consumer
@@ -30,22 +36,16 @@ from zkms.aio.waiting import Waiting
 from zkms.answers import Answers
 from zkms.bus import Bus as ThreadedBus
 from zkms.bus import IfNobody
-from zkms.codec import Codec, check_codec
 from zkms.config import Config, check_seconds
-from zkms.delay import due_at
-from zkms.discovery import ClientInfo, QueueInfo, SubscriptionInfo, TopicInfo
+from zkms.deliver.live import AckMode, OnGap
 from zkms.errors import AlreadySubscribed, Closed, DuplicateMessage, InvalidArgument, ZkmsError
-from zkms.frame import Packed
-from zkms.groups import GroupInfo
-from zkms.letters import DEFAULT_LIMIT as MOST_LETTERS
-from zkms.letters import DeadLetterInfo
+from zkms.message.codec import Codec, check_codec
+from zkms.message.encode import pack
+from zkms.message.frame import Packed
 from zkms.names import check_topic
-from zkms.observer import Change, Observer, OnChange
-from zkms.packing import pack
-from zkms.patterns import matches
-from zkms.receipt import Receipt as ThreadedReceipt
-from zkms.records import DEFAULT_BYTES
-from zkms.subscribing import (
+from zkms.publish.delayed import due_at
+from zkms.publish.receipt import Receipt as ThreadedReceipt
+from zkms.subscribe.options import (
     DEFAULT_LIMIT,
     DEFAULT_PARTITIONS,
     Overflow,
@@ -55,8 +55,8 @@ from zkms.subscribing import (
     subscribe_kept,
     subscribe_live,
 )
-from zkms.subscription import AckMode, OnGap
-from zkms.upcoming import DelayedInfo
+from zkms.tree.patterns import matches
+from zkms.tree.records import DEFAULT_BYTES
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -35,7 +35,7 @@ from zkms.cache.store import MISSING, UNTRUSTED, Flight, clock
 from zkms.cache.waiting import NOT_YET, Waiting
 from zkms.config import check_seconds
 from zkms.errors import Closed, ConnectionLost, InvalidArgument, UsedAfterFork, ZkmsError
-from zkms.receipt import Receipt as ThreadedReceipt
+from zkms.publish.receipt import Receipt as ThreadedReceipt
 
 if TYPE_CHECKING:
     from zkms.aio.bus import Bus

@@ -9,13 +9,13 @@ from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from zkms.access import Access
 from zkms.aio.bus import Bus
 from zkms.bus import Bus as ThreadedBus
-from zkms.codec import Codec
 from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, configure
 from zkms.errors import Closed, InvalidArgument
+from zkms.message.codec import Codec
 from zkms.trail.settings import Trail
+from zkms.tree.acl import Access
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -17,9 +17,9 @@ from zkms.aio.reading import Reading
 from zkms.aio.supply import Supply
 from zkms.aio.waiting import must_pass, returned
 from zkms.config import check_seconds
-from zkms.consumer import Consumer as ThreadedConsumer
+from zkms.consume.consumer import Consumer as ThreadedConsumer
+from zkms.deliver.live import AckMode
 from zkms.errors import NotSubscribed
-from zkms.subscription import AckMode
 
 
 class Consumer(Reading[ThreadedConsumer, Supply]):

@@ -8,10 +8,10 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any
 
-from zkms.codec import Codec
+from zkms.consume.entry_state import Held
 from zkms.errors import ConnectionLost
-from zkms.held import Held
-from zkms.message import Message as ThreadedMessage
+from zkms.message.codec import Codec
+from zkms.message.message import Message as ThreadedMessage
 
 log = logging.getLogger("zkms.aio")
 

@@ -14,11 +14,11 @@ from concurrent.futures import CancelledError, Future
 from typing import NamedTuple
 
 from zkms.aio.calls import Calls
-from zkms.batching import MAX_BYTES, MAX_MESSAGES, UNDER_WAY
 from zkms.bus import Bus, IfNobody
 from zkms.errors import Closed, ConnectionLost, ZkmsError
-from zkms.frame import Packed
-from zkms.receipt import Receipt
+from zkms.message.frame import Packed
+from zkms.publish.batching import MAX_BYTES, MAX_MESSAGES, UNDER_WAY
+from zkms.publish.receipt import Receipt
 
 
 class Kind(NamedTuple):

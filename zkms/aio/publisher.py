@@ -19,9 +19,9 @@ from zkms.aio.receipt import Receipt
 from zkms.aio.waiting import SLICE
 from zkms.config import check_seconds
 from zkms.errors import Closed, InvalidArgument, Timeout, ZkmsError
-from zkms.frame import Packed
-from zkms.stream import Sent as ThreadedSent
-from zkms.stream import TopicPublisher as ThreadedPublisher
+from zkms.message.frame import Packed
+from zkms.publish.topic_publisher import Sent as ThreadedSent
+from zkms.publish.topic_publisher import TopicPublisher as ThreadedPublisher
 
 
 class Sent:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from zkms.aio.calls import Calls
 from zkms.config import check_seconds
 from zkms.errors import ConnectionLost
-from zkms.receipt import ANSWER
-from zkms.receipt import Receipt as ThreadedReceipt
+from zkms.publish.receipt import ANSWER
+from zkms.publish.receipt import Receipt as ThreadedReceipt
 
 
 class Bell:

@@ -13,8 +13,8 @@ from concurrent.futures import Future
 from zkms.aio.calls import Calls
 from zkms.aio.message import OnError
 from zkms.aio.waiting import SLICE, Waiting
-from zkms.subscription import OnGap, Subscription
-from zkms.unpacking import Unpacked
+from zkms.deliver.live import OnGap, Subscription
+from zkms.message.decode import Unpacked
 
 
 class Stream(Waiting):

@@ -14,11 +14,11 @@ from zkms.aio.message import Handler, Message
 from zkms.aio.reading import Reading
 from zkms.aio.stream import Stream
 from zkms.aio.waiting import must_pass, returned
+from zkms.deliver.live import Subscription as ThreadedSubscription
 from zkms.errors import ZkmsError
-from zkms.message import Handover
-from zkms.message import Message as ThreadedMessage
-from zkms.subscription import Subscription as ThreadedSubscription
-from zkms.unpacking import Undecodable, Unpacked
+from zkms.message.decode import Undecodable, Unpacked
+from zkms.message.message import Handover
+from zkms.message.message import Message as ThreadedMessage
 
 
 class Subscription(Reading[ThreadedSubscription, Stream]):

@@ -9,9 +9,9 @@ from concurrent.futures import Future
 from zkms.aio.calls import Calls
 from zkms.aio.message import OnError
 from zkms.aio.waiting import Waiting
-from zkms.consumer import Consumer
-from zkms.message import Message
-from zkms.subscription import OnGap
+from zkms.consume.consumer import Consumer
+from zkms.deliver.live import OnGap
+from zkms.message.message import Message
 
 
 class Supply(Waiting):

@@ -17,9 +17,9 @@ from typing import Any
 
 from zkms.aio.calls import Calls
 from zkms.aio.message import OnError
-from zkms.inbox import Gap
-from zkms.message import Message
-from zkms.subscription import OnGap
+from zkms.deliver.inbox import Gap
+from zkms.deliver.live import OnGap
+from zkms.message.message import Message
 
 log = logging.getLogger("zkms.aio")
 SLICE = 0.005

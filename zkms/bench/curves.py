@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+from zkms.bench.algorithms.ours import connect
 from zkms.bench.experiments import throughput
-from zkms.bench.ours import connect
+from zkms.bench.processes.site import Site
 from zkms.bench.results import Throughput
-from zkms.bench.site import Site
 
 SUBSCRIBERS = (1, 2, 5, 10, 20, 50, 100, 200)
 ORIGINAL = (1, 2, 5, 10, 20)

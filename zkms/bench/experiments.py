@@ -7,13 +7,17 @@ from typing import TypeVar
 
 import msgspec
 
-from zkms.bench.crew import Crew, Outcome
-from zkms.bench.meter import Reading
-from zkms.bench.orders import Place, Publish
+from zkms.bench.processes.crew import Crew, Outcome
+from zkms.bench.processes.meter import Reading
+from zkms.bench.processes.orders import Place, Publish
+from zkms.bench.processes.site import Site
 from zkms.bench.results import MB, Drain, Latency, Throughput, percentiles
-from zkms.bench.site import Site
 
-MODULES = {"zkms": "zkms.bench.ours", "original": "zkms.bench.original", "floor": "zkms.bench.floor"}
+MODULES = {
+    "zkms": "zkms.bench.algorithms.ours",
+    "original": "zkms.bench.algorithms.original",
+    "floor": "zkms.bench.algorithms.floor",
+}
 M = TypeVar("M")
 PROCESSES = 2
 MOST = 3_000_000

@@ -7,10 +7,10 @@ import platform
 import time
 
 from zkms.bench import progress, targets
-from zkms.bench.meter import others_at_work
+from zkms.bench.processes.meter import others_at_work
+from zkms.bench.processes.site import Site, open_site
 from zkms.bench.report import broker_metrics
 from zkms.bench.results import Document, Machine
-from zkms.bench.site import Site, open_site
 from zkms.bench.suites import SUITES, Plan, carry_out
 from zkms.version import __version__
 

@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from zkms.bench import curves, purge
-from zkms.bench.crew import BenchFailed
+from zkms.bench import curves
 from zkms.bench.experiments import drain, latency, throughput
+from zkms.bench.processes import purge
+from zkms.bench.processes.crew import BenchFailed
+from zkms.bench.processes.site import Site
 from zkms.bench.results import Document, Drain, Latency, Purge, Row, Throughput, median
-from zkms.bench.site import Site
 from zkms.cli.output import plural
 
 

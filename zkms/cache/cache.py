@@ -34,7 +34,7 @@ from zkms.errors import InvalidArgument, Timeout, ZkmsError
 
 if TYPE_CHECKING:
     from zkms.bus import Bus
-    from zkms.receipt import Receipt
+    from zkms.publish.receipt import Receipt
 
 F = TypeVar("F", bound=Callable[..., Any])
 Loader = Callable[[Any], Any]

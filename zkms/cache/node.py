@@ -22,15 +22,15 @@ from zkms.cache.stats import CacheEvent, OnEvent
 from zkms.cache.store import Store
 from zkms.cache.waiting import Waiting
 from zkms.config import check_seconds
+from zkms.deliver.inbox import Gap
 from zkms.errors import Closed, ConnectionLost, UsedAfterFork, ZkmsError
-from zkms.inbox import Gap
-from zkms.message import Message
+from zkms.message.message import Message
 from zkms.names import check_topic
-from zkms.registrar import EXPIRED
+from zkms.subscribe.live_registration import EXPIRED
 
 if TYPE_CHECKING:
     from zkms.bus import Bus
-    from zkms.receipt import Receipt
+    from zkms.publish.receipt import Receipt
 
 log = logging.getLogger("zkms.cache")
 TOPIC = "zkms.cache."

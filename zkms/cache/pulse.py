@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 from zkms.cache.settings import SHARE
 from zkms.cache.store import NEVER, Store, clock
 from zkms.errors import Closed, ConnectionLost, NodeMissing, TransactionFailed, ZkmsError
-from zkms.operations import Check
-from zkms.session import State, failed_with
+from zkms.zookeeper.operations import Check
+from zkms.zookeeper.session import State, failed_with
 
 if TYPE_CHECKING:
     from zkms.bus import Bus
-    from zkms.session import Stat
-    from zkms.subscription import Subscription
+    from zkms.deliver.live import Subscription
+    from zkms.zookeeper.session import Stat
 
 log = logging.getLogger("zkms.cache")
 BEATS = 4

@@ -24,7 +24,7 @@ from zkms.errors import Closed, ConnectionLost, MessageTooLarge, Timeout, UsedAf
 if TYPE_CHECKING:
     from zkms.bus import Bus
     from zkms.cache.pulse import Tell
-    from zkms.receipt import Receipt
+    from zkms.publish.receipt import Receipt
 
 log = logging.getLogger("zkms.cache")
 STORM = 10_000

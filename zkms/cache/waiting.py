@@ -17,7 +17,7 @@ from zkms.errors import ConnectionLost
 
 if TYPE_CHECKING:
     from zkms.bus import Bus
-    from zkms.receipt import Receipt
+    from zkms.publish.receipt import Receipt
 
 UNSUBSCRIBED = "unsubscribed"
 """The reason that a receipt gives for a cache that was closed: it serves nothing any more."""

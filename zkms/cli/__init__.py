@@ -18,28 +18,32 @@ from zkms.cli.options import HOSTS_HELP, JSON_HELP, ROOT_HELP, VERBOSE_HELP
 from zkms.version import __version__
 
 COMMANDS = {
-    "demo": Lazy("zkms.cli.demo:demo", "Show it all in under a minute, with nothing to set up."),
-    "server": Lazy("zkms.cli.server:server", "Run a ZooKeeper on this machine until Ctrl-C."),
-    "pub": Lazy("zkms.cli.pub:pub", "Publish messages to a topic."),
-    "sub": Lazy("zkms.cli.sub:sub", "Print the messages of a topic, or hand each to a command or a URL."),
-    "topics": Lazy("zkms.cli.topics:topics", "List topics."),
-    "clients": Lazy("zkms.cli.clients:clients", "List the processes that are connected."),
-    "queues": Lazy("zkms.cli.queues:queues", "List queues and how much waits in them."),
-    "groups": Lazy("zkms.cli.groups:groups", "List durable subscriptions and groups: members, owners, lag."),
-    "top": Lazy("zkms.cli.top:top", "Watch topics, groups and members at work, live."),
-    "peek": Lazy("zkms.cli.peek:peek", "Show what waits in a queue, and leave it there."),
-    "purge": Lazy("zkms.cli.purge:purge", "Remove what waits in a queue."),
-    "unsubscribe": Lazy("zkms.cli.unsubscribe:unsubscribe", "Give up a durable subscription or a group for good."),
-    "dead": Lazy("zkms.cli.dead:dead", "See dead letters and why they are; requeue or purge them."),
+    "demo": Lazy("zkms.cli.analyse.demo:demo", "Show it all in under a minute, with nothing to set up."),
+    "server": Lazy("zkms.cli.operate.server:server", "Run a ZooKeeper on this machine until Ctrl-C."),
+    "pub": Lazy("zkms.cli.messages.pub:pub", "Publish messages to a topic."),
+    "sub": Lazy("zkms.cli.messages.sub:sub", "Print the messages of a topic, or hand each to a command or a URL."),
+    "topics": Lazy("zkms.cli.inspect.topics:topics", "List topics."),
+    "clients": Lazy("zkms.cli.inspect.clients:clients", "List the processes that are connected."),
+    "queues": Lazy("zkms.cli.inspect.queues:queues", "List queues and how much waits in them."),
+    "groups": Lazy("zkms.cli.inspect.groups:groups", "List durable subscriptions and groups: members, owners, lag."),
+    "top": Lazy("zkms.cli.inspect.top:top", "Watch topics, groups and members at work, live."),
+    "peek": Lazy("zkms.cli.messages.peek:peek", "Show what waits in a queue, and leave it there."),
+    "purge": Lazy("zkms.cli.messages.purge:purge", "Remove what waits in a queue."),
+    "unsubscribe": Lazy(
+        "zkms.cli.messages.unsubscribe:unsubscribe", "Give up a durable subscription or a group for good."
+    ),
+    "dead": Lazy("zkms.cli.messages.dead:dead", "See dead letters and why they are; requeue or purge them."),
     "cleaner": Lazy("zkms_cleaner.daemon:main", "Purge what dead subscribers have left behind."),
-    "backup": Lazy("zkms.cli.backup:backup", "Write what is kept into one file: queues, delayed, dead letters."),
-    "restore": Lazy("zkms.cli.backup:restore", "Put back what is in a backup."),
-    "trail": Lazy("zkms.cli.trail:trail", "Export what processes have recorded, or generate a trail."),
-    "report": Lazy("zkms.cli.report:report", "Analyse a trail with Spark, into one HTML file."),
-    "access": Lazy("zkms.cli.access:access", "Make a tree of separate roles; see who has which."),
-    "quota": Lazy("zkms.cli.quota:quota", "Bound what ZooKeeper keeps for zkms, whatever publishers do."),
-    "bench": Lazy("zkms.cli.bench:bench", "Measure how fast it is, beside the original's algorithm."),
-    "doctor": Lazy("zkms.cli.doctor:doctor", "Check ZooKeeper and the tree, and say what to do."),
+    "backup": Lazy(
+        "zkms.cli.operate.backup:backup", "Write what is kept into one file: queues, delayed, dead letters."
+    ),
+    "restore": Lazy("zkms.cli.operate.backup:restore", "Put back what is in a backup."),
+    "trail": Lazy("zkms.cli.analyse.trail:trail", "Export what processes have recorded, or generate a trail."),
+    "report": Lazy("zkms.cli.analyse.report:report", "Analyse a trail with Spark, into one HTML file."),
+    "access": Lazy("zkms.cli.operate.access:access", "Make a tree of separate roles; see who has which."),
+    "quota": Lazy("zkms.cli.operate.quota:quota", "Bound what ZooKeeper keeps for zkms, whatever publishers do."),
+    "bench": Lazy("zkms.cli.analyse.bench:bench", "Measure how fast it is, beside the original's algorithm."),
+    "doctor": Lazy("zkms.cli.operate.doctor:doctor", "Check ZooKeeper and the tree, and say what to do."),
 }
 
 

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from zkms.admin.discovery import Discovery
 from zkms.bus import Bus, connect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.options import Settings
 from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, parse_auth
-from zkms.discovery import Discovery
 from zkms.errors import NodeMissing
-from zkms.layout import adopt_policy
-from zkms.session import Session
-from zkms.tree import Tree
+from zkms.tree.layout import adopt_policy
+from zkms.tree.paths import Tree
+from zkms.zookeeper.session import Session
 
 CONNECT_TIMEOUT = 5.0
 

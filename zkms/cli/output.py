@@ -12,7 +12,7 @@ from typing import Any
 import click
 import msgspec
 
-from zkms.frame import UNWRITABLE
+from zkms.message.frame import UNWRITABLE
 
 MIN_COLUMN = 8
 

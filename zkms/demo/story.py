@@ -17,8 +17,8 @@ import zkms
 from zkms.demo.cluster import DemoFailed, NodeProcess
 from zkms.demo.database import USERS, Database
 from zkms.demo.node import TOPIC
-from zkms.receipt import Receipt
-from zkms.testing.embedded import EmbeddedZooKeeper
+from zkms.publish.receipt import Receipt
+from zkms.server.embedded import EmbeddedZooKeeper
 
 NAMES = ("node-a", "node-b", "node-c")
 VICTIM = 1

@@ -15,20 +15,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from zkms.server.embedded import EmbeddedZooKeeper
+    from zkms.server.errors import ServerError
     from zkms.testing.container import ZooKeeperContainer
-    from zkms.testing.embedded import EmbeddedZooKeeper
-    from zkms.testing.errors import ServerError
     from zkms.testing.expiry import expire
     from zkms.testing.proxy import Proxy
 
 __all__ = ["EmbeddedZooKeeper", "Proxy", "ServerError", "ZooKeeperContainer", "expire"]
 
 _HOMES = {
-    "EmbeddedZooKeeper": "embedded",
-    "Proxy": "proxy",
-    "ServerError": "errors",
-    "ZooKeeperContainer": "container",
-    "expire": "expiry",
+    "EmbeddedZooKeeper": "zkms.server.embedded",
+    "Proxy": "zkms.testing.proxy",
+    "ServerError": "zkms.server.errors",
+    "ZooKeeperContainer": "zkms.testing.container",
+    "expire": "zkms.testing.expiry",
 }
 
 
@@ -36,4 +36,4 @@ def __getattr__(name: str) -> Any:
     """Import a name at its first use: pytest loads this package in every run, and Docker's client is slow to load."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(_HOMES[name]), name)

@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from zkms.errors import InvalidArgument
+from zkms.server.errors import ServerError
+from zkms.server.node import reason
+from zkms.server.ports import free_ports
+from zkms.server.words import ask, await_serving, mode
+from zkms.server.zoocfg import Setting, zoo_cfg
 from zkms.testing.daemon import docker_errors
-from zkms.testing.errors import ServerError
 from zkms.testing.image import CLIENT_PORT, CONFIG_FILE, DATA_DIRECTORY, find_image
-from zkms.testing.node import reason
-from zkms.testing.ports import free_ports
-from zkms.testing.words import ask, await_serving, mode
-from zkms.testing.zoocfg import Setting, zoo_cfg
 
 if TYPE_CHECKING:
     from docker.models.networks import Network as DockerNetwork

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from zkms.testing.errors import ServerError
+from zkms.server.errors import ServerError
 
 if TYPE_CHECKING:
     from docker import DockerClient

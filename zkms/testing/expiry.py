@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kazoo.client import KazooClient
 
-from zkms.testing.errors import ServerError
+from zkms.server.errors import ServerError
 
 if TYPE_CHECKING:
     from zkms.bus import Bus

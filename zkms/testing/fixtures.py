@@ -19,7 +19,7 @@ import pytest
 
 if TYPE_CHECKING:
     from zkms.bus import Bus
-    from zkms.testing.server import Server
+    from zkms.server.server import Server
 
 _KINDS = {"embedded": ["embedded"], "container": ["container"], "both": ["embedded", "container"]}
 _VARIABLE = "ZKMS_TEST_ZOOKEEPER"
@@ -75,7 +75,7 @@ def _server(request: pytest.FixtureRequest, kind: str, nodes: int) -> Server:
         from zkms.testing.container import ZooKeeperContainer
 
         return ZooKeeperContainer(nodes).start()
-    from zkms.testing.embedded import EmbeddedZooKeeper
+    from zkms.server.embedded import EmbeddedZooKeeper
 
     return EmbeddedZooKeeper(nodes).start()
 

@@ -18,11 +18,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zkms.server.errors import ServerError
+from zkms.server.jars import MAIN_CLASS, server_jars, server_version
+from zkms.server.java import bundled_java_home
+from zkms.server.zoocfg import zoo_cfg
 from zkms.testing.daemon import can_have, connect, disable_ryuk_if_missing
-from zkms.testing.errors import ServerError
-from zkms.testing.jars import MAIN_CLASS, server_jars, server_version
-from zkms.testing.java import bundled_java_home
-from zkms.testing.zoocfg import zoo_cfg
 
 if TYPE_CHECKING:
     from docker import DockerClient

@@ -8,7 +8,7 @@ import time
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError, NotEmptyError, RolledBackError, RuntimeInconsistency
 
-from zkms.testing.errors import ServerError
+from zkms.server.errors import ServerError
 
 _BATCH = 1_000  # deletes in a transaction, far below the server's limit for a request
 

@@ -16,20 +16,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from zkms.entry import Entry, parse_entry
-from zkms.frame import Packed
-from zkms.message import Handover
+from zkms.message.frame import Packed
+from zkms.message.message import Handover
 from zkms.trail.event import Event, called, key_hash
 from zkms.trail.settings import Trail
 from zkms.trail.store import Store, encode_lines
-from zkms.tree import LANE_MARK
+from zkms.tree.entry import Entry, parse_entry
+from zkms.tree.paths import LANE_MARK
 
 if TYPE_CHECKING:
-    from zkms.delay import Postponed
-    from zkms.held import Held
-    from zkms.lane import Lane
-    from zkms.outgoing import Outgoing
-    from zkms.routing import Target
+    from zkms.consume.dispatcher import Lane
+    from zkms.consume.entry_state import Held
+    from zkms.publish.delayed import Postponed
+    from zkms.publish.routing import Target
+    from zkms.publish.shipment import Outgoing
 
 log = logging.getLogger("zkms.trail")
 CHUNK = 1000

@@ -11,8 +11,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from zkms_spark import traffic
 from zkms_spark.schema import happened
+from zkms_spark.traffic import traffic
 
 STORED = "stored"
 NOTED = ("gap", "purged", "lost")

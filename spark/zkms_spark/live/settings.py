@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from zkms_spark.errors import AnalysisError
 from zkms_spark.live.slo import Slo
-from zkms_spark.traffic import MINUTE
+from zkms_spark.traffic.traffic import MINUTE
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zkms_spark.live.window import Window, iso
-from zkms_spark.words import count, number, span
+from zkms_spark.report.words import count, number, span
 
 Alert = dict[str, Any]
 """id, kind, text, and what it is about: topic, sub, window, value, limit. Made of what JSON has."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from zkms_spark.live.cells import STORED
 from zkms_spark.schema import home_of
-from zkms_spark.traffic import WIDTH
+from zkms_spark.traffic.traffic import WIDTH
 
 CellKey = tuple[str, str | None, str | None, int | None]
 """event, topic, sub, bucket of latency"""

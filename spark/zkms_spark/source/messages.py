@@ -16,15 +16,16 @@ from typing import Any
 
 import msgspec
 
-from zkms import CannotDecode, frame
-from zkms.cursor import Missing
-from zkms.entry import Entry
+from zkms import CannotDecode
 from zkms.errors import NodeMissing, Unauthorised
-from zkms.frame import UNWRITABLE, Extra, Frame
-from zkms.pieces import Piece, fetch
-from zkms.records import QueueState, decode
-from zkms.session import Session
-from zkms.tree import Tree
+from zkms.message import frame
+from zkms.message.frame import UNWRITABLE, Extra, Frame
+from zkms.replay.cursor import Missing
+from zkms.replay.slices import Piece, fetch
+from zkms.tree.entry import Entry
+from zkms.tree.paths import Tree
+from zkms.tree.records import QueueState, decode
+from zkms.zookeeper.session import Session
 
 log = logging.getLogger("zkms.spark")
 SCHEMA = (

@@ -9,7 +9,7 @@ from typing import Literal
 from zkms import Bus, InvalidArgument, Tls, connect
 from zkms.config import Config, check_seconds
 from zkms.names import check_name, check_subscription, check_topic
-from zkms.staging import DEFAULT_BYTES
+from zkms.replay.stage import DEFAULT_BYTES
 from zkms.trail import Trail
 
 KNOWN = (

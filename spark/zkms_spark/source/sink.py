@@ -1,4 +1,4 @@
-"""Rows onto topics, exactly once: tasks stage, the job's commit publishes. See zkms/staging.py for how.
+"""Rows onto topics, exactly once: tasks stage, the job's commit publishes. See zkms/replay/stage.py for how.
 
 Of several attempts of a task Spark lets one win, and only what that one has staged is published. What other attempts
 have staged is removed with the run.
@@ -18,9 +18,9 @@ from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, Wri
 from pyspark.sql.types import StructType
 
 from zkms import InvalidArgument
-from zkms.session import Session
-from zkms.staging import Chunk, Committer, Stage, new_job, new_run
-from zkms.tree import Tree
+from zkms.replay.stage import Chunk, Committer, Stage, new_job, new_run
+from zkms.tree.paths import Tree
+from zkms.zookeeper.session import Session
 from zkms_spark.source.options import Options
 from zkms_spark.source.rows import check_schema, message
 

@@ -1,6 +1,6 @@
 """A topic as a stream of rows: a durable subscription whose place is the query's checkpoint.
 
-An offset is a place in the subscription's queue (see zkms/cursor.py). Spark writes down the offsets of a batch before
+An offset is a place in the subscription's queue (zkms/replay/cursor.py). Spark writes down a batch's offsets before
 it begins; done again after a crash, the batch has the same rows, whatever was published since. What Spark has committed
 is acked in ZooKeeper, and nothing before.
 
@@ -20,10 +20,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from zkms import Bus, ConnectionLost, InvalidArgument
-from zkms.cursor import Cursor, Place
-from zkms.pieces import Piece
-from zkms.session import Session
-from zkms.tree import Tree
+from zkms.replay.cursor import Cursor, Place
+from zkms.replay.slices import Piece
+from zkms.tree.paths import Tree
+from zkms.zookeeper.session import Session
 from zkms_spark.source.messages import Row, rows
 from zkms_spark.source.options import Options
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from zkms import InvalidArgument
-from zkms.discovery import Discovery
-from zkms.letters import Letters
-from zkms.session import Session
-from zkms.tree import Tree
+from zkms.admin.dead_letters import Letters
+from zkms.admin.discovery import Discovery
+from zkms.tree.paths import Tree
+from zkms.zookeeper.session import Session
 from zkms_spark.source.messages import content
 from zkms_spark.source.options import Options
 

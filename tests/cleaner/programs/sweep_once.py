@@ -10,9 +10,9 @@ import time
 from zkms_cleaner import Election, Lead, Sweeper
 
 import zkms
-from zkms import purge
 from zkms.errors import TransactionFailed
-from zkms.session import State
+from zkms.zookeeper import deletion as purge
+from zkms.zookeeper.session import State
 
 hosts, root, step, *broken = sys.argv[1:]
 if broken:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import zkms
-from zkms.cursor import Cursor
-from zkms.hold import Hold
+from zkms.consume.ownership import Hold
+from zkms.replay.cursor import Cursor
 from zkms.trail import Trail
 
 

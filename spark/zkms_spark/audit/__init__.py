@@ -1,0 +1,1 @@
+"""The audit: each guarantee held against the trail. Read `audit` first."""

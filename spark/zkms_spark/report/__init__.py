@@ -1,0 +1,1 @@
+"""The report: one HTML file with sentences, tables and plots. Read `report` first."""

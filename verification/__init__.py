@@ -1,0 +1,1 @@
+"""What tries the guarantees: simulation, faults, soak, mutations, fuzz. See README.md."""

@@ -1,0 +1,235 @@
+"""The checker: processes read and write a shared SQLite file through caches; every read is compared with the writes.
+
+    python -m verification.faults.cache.run --seconds 60 --processes 8 --keys 1000 [--cut] [--stop] [--kill-leader]
+                            [--aio] [--without guard]
+
+With `--cut`, one process is cut off from ZooKeeper for longer than its session; with `--stop`, one is stopped and
+continued; with `--kill-leader`, ZooKeeper has three servers and its leader is killed. With `--aio` all of them are on
+asyncio. `--without` takes a mechanism away (guard, gap, wait, trust), and the checker has to find that. Ends with 0 if
+nothing wrong was read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import zkms
+from verification.faults.cache.history import Findings, check
+from verification.faults.crew import import_path
+from zkms.server.errors import ServerError
+from zkms.server.server import Server
+from zkms.testing import EmbeddedZooKeeper, Proxy
+
+
+class Way(Protocol):
+    """How a process reaches ZooKeeper: a server, a proxy, ..."""
+
+    @property
+    def hosts(self) -> str:
+        """Where it connects."""
+
+
+Workers = list[subprocess.Popen[str]]
+
+
+@dataclass
+class Run:
+    """What to do, and what was found."""
+
+    seconds: float = 5.0
+    processes: int = 4
+    keys: int = 30
+    wait: float = 2.0
+    session_timeout: float = 3.0
+    max_staleness: float = 1.0
+    cut: bool = False
+    stop: bool = False
+    kill_leader: bool = False
+    aio: bool = False
+    without: str | None = None
+    trail: str | None = None
+    findings: Findings = field(default_factory=Findings)
+    counted: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def flushes(self) -> Counter[str]:
+        """Of all processes, by reason."""
+        total: Counter[str] = Counter()
+        for each in self.counted:
+            total.update(each["flushes"])
+        return total
+
+    def total(self, what: str) -> int:
+        """Of all processes."""
+        return sum(int(each[what]) for each in self.counted)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.processes} processes{' on asyncio' if self.aio else ''}, {self.keys:,} keys, {self.seconds:g} s: "
+            f"{self.findings}; "
+            f"{self.total('hits') / max(1, self.findings.reads):.1%} hits, {self.total('bypasses'):,} bypasses, "
+            f"{self.total('discarded'):,} loads discarded, flushes {dict(self.flushes)}"
+        )
+
+    def on(self, zookeeper: Server, root: str, directory: Path) -> Run:
+        """Carry it out, with the faults that were asked for."""
+        with Proxy(zookeeper.hosts) as proxy:
+            ways: list[Way] = [zookeeper] * self.processes
+            if self.cut:
+                ways[0] = proxy
+            with self.working(ways, root, directory) as workers:
+                self._disturb(zookeeper, proxy, workers)
+                if self.cut or self.stop or self.kill_leader:
+                    self.await_all(zookeeper, root)
+        return self
+
+    @contextlib.contextmanager
+    def working(
+        self, ways: Sequence[Way], root: str, directory: Path, settings: Callable[[int], list[str]] = lambda _number: []
+    ) -> Iterator[Workers]:
+        """Processes that read and write until the block ends, one for each way to ZooKeeper; then what they found.
+
+        `settings` are added to the environment of a process, as NAME=VALUE.
+        """
+        database = directory / "rows.sqlite"
+        with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, version INTEGER NOT NULL)")
+            connection.executemany("INSERT INTO rows VALUES (?, 1)", [(key,) for key in range(self.keys)])
+        history = directory / "history"
+        history.mkdir()
+        with contextlib.ExitStack() as stack:
+            workers = [
+                stack.enter_context(self._worker(number, way, root, database, history, settings(number)))
+                for number, way in enumerate(ways)
+            ]
+            for number, worker in enumerate(workers):
+                if _line(worker) != "ready\n":
+                    said = (directory / f"worker-{number}.log").read_text(errors="replace").strip().splitlines()
+                    raise ServerError(f"worker {number} did not come up: {said[-1] if said else 'it said nothing'}")
+            _say(workers)
+            yield workers
+            living = [worker for worker in workers if worker.poll() is None]
+            _say(living)
+            for worker in living:
+                self.counted.append(json.loads(_line(worker)))
+                if worker.wait(60) != 0:
+                    raise ServerError(f"a worker ended with {worker.returncode}")
+        self.findings = check(sorted(history.iterdir()), self.max_staleness)
+
+    def _disturb(self, zookeeper: Server, proxy: Proxy, workers: Workers) -> None:
+        """Faults begin after a quarter of the time, and end before the last one."""
+        end = time.monotonic() + self.seconds
+        time.sleep(self.seconds / 4)
+        killed: int | None = None
+        if self.cut:
+            proxy.black_hole()
+        if self.stop:
+            workers[1].send_signal(signal.SIGSTOP)
+        if self.kill_leader and (killed := zookeeper.leader()) is not None:
+            zookeeper.kill(killed)
+        if self.cut or self.stop:
+            time.sleep(self.session_timeout + 2.5)
+        else:
+            time.sleep(self.seconds / 2)
+        proxy.heal()
+        if self.stop:
+            workers[1].send_signal(signal.SIGCONT)
+        if killed is not None:
+            zookeeper.restart(killed, wait=False)
+        time.sleep(max(0.0, end - time.monotonic()))
+
+    def await_all(self, zookeeper: Way, root: str, processes: int | None = None) -> None:
+        """Those who were away come back, and have a moment to read."""
+        with zkms.connect(zookeeper.hosts, root, cleaner=False, request_timeout=60.0) as bus:
+            deadline = time.monotonic() + 60
+            while len(bus.subscriptions("zkms.cache.rows")) < (processes or self.processes):
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.05)
+        time.sleep(1.0)
+
+    @contextlib.contextmanager
+    def _worker(
+        self, number: int, through: Way, root: str, database: Path, history: Path, settings: list[str]
+    ) -> Iterator[subprocess.Popen[str]]:
+        options = {
+            "number": number,
+            "hosts": through.hosts,
+            "root": root,
+            "database": str(database),
+            "history": str(history),
+            "keys": self.keys,
+            "wait": self.wait,
+            "session_timeout": self.session_timeout,
+            "max_staleness": self.max_staleness,
+            "without": self.without,
+            "trail": self.trail,
+        }
+        program = "verification.faults.cache.aio_worker" if self.aio else "verification.faults.cache.worker"
+        added = dict(setting.split("=", 1) for setting in settings)
+        with (history.parent / f"worker-{number}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", program, json.dumps(options)],
+                env=os.environ | {"PYTHONPATH": import_path()} | added,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _say(workers: Workers) -> None:
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+
+
+def _line(worker: subprocess.Popen[str]) -> str:
+    assert worker.stdout is not None
+    return worker.stdout.readline()
+
+
+def main() -> int:
+    """Run it by hand, on a ZooKeeper of its own."""
+    parser = argparse.ArgumentParser(prog="python -m verification.faults.cache.run")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--keys", type=int, default=1000)
+    parser.add_argument("--cut", action="store_true")
+    parser.add_argument("--stop", action="store_true")
+    parser.add_argument("--kill-leader", action="store_true")
+    parser.add_argument("--aio", action="store_true")
+    parser.add_argument("--without", choices=["guard", "gap", "wait", "trust"])
+    run = Run(**vars(parser.parse_args()))
+    with EmbeddedZooKeeper(3 if run.kill_leader else 1) as zookeeper, tempfile.TemporaryDirectory() as directory:
+        run.on(zookeeper, "/checker", Path(directory))
+    print(run)
+    for line in [*run.findings.broken[:5], *run.findings.stale[:5]]:
+        print(" ", line)
+    return 1 if run.findings.broken or run.findings.stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,10 @@
+"""Bad input of every kind: nothing crashes, nothing hangs, memory stays bounded, and no name leaves its place.
+
+target.py      what can be fuzzed, and what it means to pass
+frames.py, names.py, records.py, wire.py, trails.py, arguments.py, web.py   the targets
+mutator.py     a million inputs from a few, the same ones each time
+guided.py      the same targets under atheris (libFuzzer), which sees what an input has reached
+__main__.py    `make fuzz INPUTS=1000000`: all of them, as a table
+
+The tests here run a short selection of each target, and throw junk into a real tree with everything at work in it.
+"""

@@ -1,0 +1,63 @@
+"""What is in the tree, as the leader knows it: queues, entries, bodies, flags, dead letters. Told by paths alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from verification.simulation.ensemble import Ensemble
+from zkms.zookeeper.wire import CREATED, DELETED
+
+ROOT = "/zkms"
+
+
+class Remains:
+    """Looks at a world's tree; it knows how znodes are called, and nothing else of zkms."""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        self._ensemble = ensemble
+
+    def _below(self, part: str, depth: int) -> list[str]:
+        """What lies so many levels below a part of the tree."""
+        start, slashes = f"{ROOT}/{part}/", 2 + depth
+        znodes = self._ensemble.leader.tree.znodes
+        return [path for path in znodes if path.startswith(start) and path.count("/") == slashes]
+
+    def lanes(self) -> list[str]:
+        """Who has queues."""
+        return [path.rpartition("/")[2] for path in self._below("messages", 1)]
+
+    def entries(self) -> list[str]:
+        """What waits in queues."""
+        return self._below("messages", 3)
+
+    def bodies(self) -> list[str]:
+        """What was stored once for several queues."""
+        return self._below("bodies", 2)
+
+    def letters(self) -> list[str]:
+        """Dead letters, and what was set aside."""
+        return self._below("dead", 3)
+
+    def flags(self) -> list[str]:
+        """Queues that publishers skip."""
+        return [path for path in self._below("subscribers", 2) if path.endswith("!")]
+
+    def deepest(self, topic: str) -> dict[str, int]:
+        """By queue: the most messages that ever waited there, counted over all that was committed."""
+        deep: Counter[str] = Counter()
+        most: dict[str, int] = {}
+        for transaction in self._ensemble.leader.log:
+            for change in transaction.changes:
+                queue, _, name = change.path.rpartition("/")
+                if change.kind not in (CREATED, DELETED) or not queue.startswith(f"{ROOT}/messages/"):
+                    continue
+                if queue.endswith(f"/{topic}") and queue.count("/") == 4:
+                    deep[queue] += _messages(name) if change.kind == CREATED else -_messages(name)
+                    most[queue] = max(most.get(queue, 0), deep[queue])
+        return most
+
+
+def _messages(name: str) -> int:
+    """How many messages an entry holds, by its name: KIND.COUNT..., perhaps with a priority before it."""
+    parts = name.split(".")
+    return int(parts[2] if parts[0].startswith("p") else parts[1])

@@ -1,0 +1,370 @@
+"""Dead letters: what readers could not do with, why, and the ways out: back into the queue, or away.
+
+A letter is below dead/SUBSCRIPTION/TOPIC. Beside them lies what was found in a queue and is no message of ours, byte by
+byte as it was (see quarantine.py): it can be looked at and purged, not requeued, unless it is a frame that its reader
+was too old for and that this zkms can read.
+
+Requeueing is one transaction: delete the letter, create an entry in the queue, check that the subscription is still the
+one that was looked at. So a letter is requeued once, by however many at the same time, also if a reply is lost.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from zkms.admin.discovery import Discovery
+from zkms.errors import (
+    BadVersion,
+    CannotDecode,
+    ConnectionLost,
+    InvalidArgument,
+    NodeMissing,
+    NotSubscribed,
+    QueueFull,
+    StoreError,
+    TransactionFailed,
+    Unauthorised,
+)
+from zkms.message import frame as frames
+from zkms.message.frame import Extra, Packed
+from zkms.publish.limits import MAX_ENTRIES
+from zkms.publish.routing import partition_of
+from zkms.publish.shipment import CARRIED_BYTES
+from zkms.trail.event import called
+from zkms.tree.acl import Rights, acl, hidden, masked
+from zkms.tree.delayed_names import NOBODY
+from zkms.tree.entry import carried, entry_prefix, parse_entry
+from zkms.tree.paths import LANE_MARK, Tree, lanes_of, subscription_of
+from zkms.tree.records import DeadLetter, Registration, decode
+from zkms.zookeeper.deletion import delete_children
+from zkms.zookeeper.operations import Check, Create, Delete
+from zkms.zookeeper.session import Session, failed_with
+
+if TYPE_CHECKING:
+    from zkms.trail.recorder import Recorder
+
+DEFAULT_LIMIT = 1000
+_LETTER = re.compile(r"d\.1\.\d{1,9}\.(\d{10})", re.ASCII)
+
+
+class Place(NamedTuple):
+    """Where a letter lies."""
+
+    shelf: str
+    """The subscription; of what is no message, the lane in which it was found."""
+    topic: str
+    """What the subscription is registered for: a topic, or a pattern."""
+    name: str
+
+
+class DeadLetterInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that nobody could do with, and why; or something that is no message, `foreign`."""
+
+    id: str
+    """The message's, or the name of what is no message."""
+    topic: str
+    """Where it was published."""
+    subscription: str
+    reason: str
+    error: str = ""
+    """What its last reader had to say."""
+    attempts: int = 0
+    at: float = 0.0
+    """Seconds since the epoch: when it was put here."""
+    key: str | None = None
+    headers: dict[str, str] = {}
+    data: Any = None
+    """With a `codec`, the bytes that it made; of what is no message, its bytes as they are."""
+    codec: str | None = None
+    producer: str = ""
+    seq: int = 0
+    published_at: float = 0.0
+    foreign: bool = False
+    place: Place
+
+
+class Letters:
+    """Reads, requeues and removes dead letters; with a `trail`, what is requeued is recorded. Thread-safe."""
+
+    def __init__(self, session: Session, tree: Tree, trail: Recorder | None = None) -> None:
+        self.trail = trail
+        self._session = session
+        self._tree = tree
+        self._discovery = Discovery(session, tree)
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """How many there are, by subscription and topic; nothing is listed."""
+        pairs = self._shelves(None, None)
+        stats = self._discovery.ask(pairs, lambda pair: self._session.exists_async(self._tree.dead_queue(*pair)))
+        found: Counter[tuple[str, str]] = Counter()
+        for (shelf, topic), stat in stats.items():
+            found[subscription_of(shelf), topic] += 0 if stat is None else stat.numChildren
+        return found
+
+    def find(self, topic: str | None = None, subscription: str | None = None) -> list[Place]:
+        """Where letters lie, the oldest of each subscription first; `topic` is what it is registered for."""
+        pairs = self._shelves(topic, subscription)
+        listed = self._discovery.ask(pairs, lambda pair: self._session.children_async(self._tree.dead_queue(*pair)))
+        return [Place(*pair, name) for pair, (names, _) in listed.items() for name in sorted(names, key=_order)]
+
+    def _shelves(self, topic: str | None, subscription: str | None) -> list[tuple[str, str]]:
+        shelves = [
+            shelf
+            for shelf in self._discovery.names(self._tree.dead)
+            if subscription is None or subscription_of(shelf) == subscription
+        ]
+        listed = self._discovery.ask(
+            shelves, lambda shelf: self._session.children_async(f"{self._tree.dead}/{shelf}")
+        )  # fmt: skip
+        return [
+            (shelf, name)
+            for shelf, (topics, _) in listed.items()
+            for name in sorted(topics)
+            if topic is None or name == topic
+        ]
+
+    def read(self, places: Sequence[Place]) -> list[DeadLetterInfo]:
+        """What lies there; letters that are gone meanwhile are left out."""
+        read = self._discovery.ask(places, lambda place: self._session.get_async(self._path(place)))
+        return [_describe(place, raw, stat.ctime / 1000) for place, (raw, stat) in read.items()]
+
+    def look(
+        self, topic: str | None = None, subscription: str | None = None, limit: int = DEFAULT_LIMIT
+    ) -> list[DeadLetterInfo]:
+        """The first `limit` letters."""
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise InvalidArgument(f"limit must be a whole number of at least 1, not {limit!r:.60}")
+        return self.read(self.find(topic, subscription)[:limit])
+
+    def _path(self, place: Place) -> str:
+        return f"{self._tree.dead_queue(place.shelf, place.topic)}/{place.name}"
+
+    # -- ways out ------------------------------------------------------------------------------------------------
+
+    def requeue(self, letter: DeadLetterInfo) -> None:
+        """Deliver it again, as the last of its partition and with all its attempts before it.
+
+        `NotSubscribed` if the subscription is no more, `QueueFull` if it has no room, `NodeMissing` if somebody else
+        has requeued or purged the letter. A message whose time is over does not expire again.
+        """
+        path = self._path(_place_of(letter))
+        deadline = time.monotonic() + self._session.config.request_timeout
+        tried = False
+        while True:
+            try:
+                raw, _ = self._session.get(path, deadline=deadline)
+            except NodeMissing as error:
+                if tried:
+                    self._record(letter, None)
+                    return  # by the attempt whose answer was lost
+                raise NodeMissing("requeued or purged by somebody else meanwhile", path=path) from error
+            rights = self._session.rights
+            carry = rights is None  # else the names of entries are for more than may read them
+            try:
+                name, data = (
+                    _entry_set_aside(letter, raw, carry=carry)
+                    if letter.foreign
+                    else _entry(decode(raw, DeadLetter), carry=carry)
+                )
+            except msgspec.MsgspecError as error:
+                raise StoreError(f"overwritten by another program: {error}", path=path) from error
+            version, lane, owner = self._lane(letter, deadline)
+            queue = self._tree.queue(lane, letter.place.topic)
+            readers = () if rights is None else self._readers(letter, path, rights, owner)
+            topic = Check(self._tree.topic(letter.place.topic), version)
+            try:
+                self._session.multi(
+                    [topic, Delete(path), Create(f"{queue}/{name}", data, sequence=True, acl=acl(readers))],
+                    deadline=deadline,
+                )
+                self._record(letter, lane)
+                return
+            except TransactionFailed as error:
+                if failed_with(error, NodeMissing) and error.operation.path.startswith(f"{queue}/"):
+                    raise StoreError("the subscription's queue is missing", path=queue) from error
+                if not isinstance(error.cause, (BadVersion, NodeMissing)) or time.monotonic() >= deadline:
+                    raise error.cause from error
+            except ConnectionLost as error:
+                tried = tried or error.outcome_unknown
+                if time.monotonic() >= deadline:
+                    raise
+
+    def _readers(self, letter: DeadLetterInfo, path: str, rights: Rights, owner: tuple[str, ...]) -> tuple[bytes, ...]:
+        """What makes up the ACL of the entry that a letter becomes; `Unauthorised` if it would be for others.
+
+        Those who subscribe can replace each other's registrations, which say whose a subscription is.
+        """
+        allowed, _ = self._session.acl(path)
+        if not rights.accepts(owner) or not all(each in allowed or hidden(each) in allowed for each in owner):
+            others = ", ".join(map(masked, owner)) or "nobody"
+            raise Unauthorised(
+                f"{letter.subscription!r} of {letter.place.topic!r} belongs to {others} now, and the letter does not: "
+                "it can be purged, not requeued",
+                path=path,
+            )
+        return rights.readers(owner)
+
+    def _record(self, letter: DeadLetterInfo, lane: str | None) -> None:
+        if self.trail is not None and not letter.foreign:  # whose messages a foreign entry has nobody knew
+            kind = None if lane is None else "group" if LANE_MARK in lane else "durable"
+            self.trail.note(
+                "requeued",
+                sub=called(letter.subscription, letter.place.topic),
+                topic=letter.topic,
+                kind=kind,
+                producer=letter.producer,
+                seq=letter.seq,
+                n=1,
+                attempt=letter.attempts,
+            )
+
+    def _lane(self, letter: DeadLetterInfo, deadline: float) -> tuple[int, str, tuple[str, ...]]:
+        """The epoch of its topic, the lane to which the letter belongs at that epoch, and whose that is."""
+        topic, subscription = letter.place.topic, letter.subscription
+        if subscription == NOBODY:
+            raise NotSubscribed(topic, "nobody subscribed when it was due: publish its data again, or purge the letter")
+        stat = self._session.exists(self._tree.topic(topic), deadline=deadline)
+        try:
+            data, _ = self._session.get(self._tree.registration(topic, subscription), deadline=deadline)
+            registration = decode(data, Registration)
+        except NodeMissing:
+            stat = None
+        except msgspec.MsgspecError as error:
+            path = self._tree.registration(topic, subscription)
+            raise StoreError(f"overwritten by another program: {error}", path=path) from error
+        if stat is None or registration.kind == "live":
+            raise NotSubscribed(
+                topic, f"nobody is registered as {subscription!r}: subscribe again, or purge the letter"
+            )
+        lanes = lanes_of(subscription, registration)
+        if letter.foreign:  # a frame as it was found, with whatever keys are in it
+            if letter.place.shelf not in lanes:
+                raise NotSubscribed(topic, f"{subscription!r} has other partitions now: it can be purged, not requeued")
+            lane = letter.place.shelf
+        else:
+            lane = lanes[partition_of(letter.id if letter.key is None else letter.key, len(lanes))]
+        queue = self._session.exists(self._tree.queue(lane, topic), deadline=deadline)
+        if queue is not None and queue.numChildren >= min(registration.limit, MAX_ENTRIES):
+            raise QueueFull(topic, subscription, f"{queue.numChildren:,} entries")
+        return stat.version, lane, registration.owner
+
+    def purge(self, places: Iterable[Place]) -> int:
+        """Remove letters for good; how many there were."""
+        shelves: dict[tuple[str, str], set[str]] = {}
+        for place in places:
+            shelves.setdefault((place.shelf, place.topic), set()).add(place.name)
+        return sum(
+            delete_children(self._session, self._tree.dead_queue(*shelf), only=names.__contains__)
+            for shelf, names in shelves.items()
+        )
+
+    def purge_dead(
+        self, letters: Sequence[DeadLetterInfo], topic: str | None = None, subscription: str | None = None
+    ) -> int:
+        """Remove these letters; if none are given, all of the topic and the subscription that are there now."""
+        if letters and (topic is not None or subscription is not None):
+            raise InvalidArgument("give the letters, or topic= and subscription=, not both")
+        return self.purge([_place_of(letter) for letter in letters] or self.find(topic, subscription))
+
+
+def _place_of(letter: object) -> Place:
+    if not isinstance(letter, DeadLetterInfo):
+        raise InvalidArgument(f"give what bus.dead_letters() returns, not {letter!r:.60}")
+    return letter.place
+
+
+def _order(name: str) -> tuple[str, str]:
+    match = _LETTER.fullmatch(name)
+    return (match[1] if match else "", name)
+
+
+def _describe(place: Place, raw: bytes, at: float) -> DeadLetterInfo:
+    try:
+        if _LETTER.fullmatch(place.name) is None:
+            raise CannotDecode(_fault(place.name, raw))
+        letter = decode(raw, DeadLetter)
+        frame = frames.decode(letter.frame)
+    except (CannotDecode, msgspec.MsgspecError) as error:
+        return DeadLetterInfo(
+            id=place.name,
+            topic=place.topic,
+            subscription=subscription_of(place.shelf),
+            reason=f"set aside: {error}",
+            at=at,
+            data=raw,
+            foreign=True,
+            place=place,
+        )
+    extra = (frame.extras[0] if frame.extras else None) or Extra()
+    seq = frame.seq + (frame.numbers[0] if frame.numbers else 0)
+    return DeadLetterInfo(
+        id=extra.id if extra.id is not None else f"{frame.producer}:{seq}",
+        topic=frame.topic or place.topic,
+        subscription=subscription_of(place.shelf),
+        reason=letter.reason,
+        error=letter.error,
+        attempts=letter.attempts,
+        at=letter.at,
+        key=extra.key,
+        headers=extra.headers or {},
+        data=frame.data[0],
+        codec=frame.codec,
+        producer=frame.producer,
+        seq=seq,
+        published_at=frame.published_at,
+        place=place,
+    )
+
+
+def _fault(name: str, raw: bytes) -> str:
+    """Why an entry was set aside, as far as it shows."""
+    entry = parse_entry(name.partition("~")[0])
+    if entry.foreign:
+        return "not a name that zkms gives"
+    if entry.body is not None and not raw:
+        return "the body it points to was missing"
+    try:
+        frames.decode(raw)
+    except CannotDecode as error:
+        return error.reason
+    return "its reader could not read it"
+
+
+def _entry(letter: DeadLetter, *, carry: bool) -> tuple[str, bytes]:
+    """The name but for its sequence, and the data, of the entry that a letter becomes."""
+    frame = frames.decode(letter.frame)
+    extra = frame.extras[0] if frame.extras else None
+    if extra is not None and 0 < extra.expires <= time.time():
+        extra = msgspec.structs.replace(extra, expires=0.0)
+    data = msgspec.msgpack.encode(frame.data[0])
+    packed = Packed(data, len(data), frame.codec, None if extra is None else msgspec.msgpack.encode(extra))
+    whose = (frame.producer, frame.seq, frame.published_at)
+    raw = frames.encode(*whose, [packed], frame.numbers, frame.topic, again=True)
+    expires = 0.0 if extra is None else extra.expires
+    inside = raw if carry and len(raw) <= CARRIED_BYTES else None
+    return entry_prefix(1, len(raw), carried=inside, expires=math.ceil(expires)), b"" if inside else raw
+
+
+def _entry_set_aside(letter: DeadLetterInfo, raw: bytes, *, carry: bool) -> tuple[str, bytes]:
+    """The same for something set aside, if this zkms can read it: its reader was older, and could not."""
+    entry = parse_entry(letter.place.name.partition("~")[0])
+    frame = carried(entry.name) if entry.carrier else raw
+    try:
+        if entry.foreign or entry.gap:
+            raise CannotDecode("not a message")
+        frames.decode(frame)
+    except CannotDecode as error:
+        said = f"{letter.id!r:.80} is no message, {letter.reason}: it can be purged, not requeued"
+        raise InvalidArgument(said) from error
+    if entry.carrier and carry:
+        return entry.name[:-10], b""
+    return entry_prefix(entry.messages, len(frame), priority=entry.priority, expires=entry.expires), frame

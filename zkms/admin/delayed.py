@@ -1,0 +1,37 @@
+"""What waits to become due, counted by topic, from names alone."""
+
+from __future__ import annotations
+
+import msgspec
+
+from zkms.admin.discovery import Discovery
+from zkms.tree.delayed_names import parse_bucket, parse_delayed
+from zkms.tree.paths import Tree
+from zkms.zookeeper.session import Session
+
+AT_ONCE = 16
+"""Buckets listed at a time: bounds what is held in memory."""
+
+
+class DelayedInfo(msgspec.Struct, frozen=True):
+    """Messages of a topic that are not due yet, and when the first of them is, in seconds since the epoch."""
+
+    topic: str
+    messages: int
+    next_due: float
+
+
+def delayed_by_topic(session: Session, tree: Tree) -> list[DelayedInfo]:
+    """Every topic that has delayed messages, the one whose first message is due soonest first."""
+    discovery = Discovery(session, tree)
+    found: dict[str, tuple[int, int]] = {}
+    buckets = [begins for name in discovery.names(tree.delayed) if (begins := parse_bucket(name)) is not None]
+    for start in range(0, len(buckets), AT_ONCE):
+        part = buckets[start : start + AT_ONCE]
+        for begins, (names, _) in discovery.ask(part, lambda b: session.children_async(tree.bucket(b))).items():
+            for item in (parse_delayed(begins, name) for name in names):
+                if item is not None:
+                    messages, due = found.get(item.topic, (0, item.due))
+                    found[item.topic] = messages + item.messages, min(due, item.due)
+    infos = [DelayedInfo(topic, messages, due / 1000) for topic, (messages, due) in found.items()]
+    return sorted(infos, key=lambda info: (info.next_due, info.topic))

@@ -1,0 +1,308 @@
+"""Durable subscriptions and groups as they are now: who reads which partition, how much waits, and for how long.
+
+Read with a few rounds of pipelined requests, whatever the number of groups; of the queues only the names are listed,
+within a budget (see backlog.py). Nothing here is from one moment: members move while one looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import msgspec
+
+from zkms.admin.dead_letters import Letters
+from zkms.admin.discovery import Discovery, QueueInfo
+from zkms.admin.lag import BUDGET, Backlog, Flow, Lane, flow, measure
+from zkms.tree.paths import Tree, lane_of, lanes_of, subscription_of
+from zkms.tree.records import Ledger, MemberState, Plan, Record, Registration, decode
+from zkms.zookeeper.session import Session
+
+R = TypeVar("R", bound=Record)
+T = TypeVar("T")
+Group = tuple[str, str]
+"""Its name and its topic."""
+
+
+class MemberInfo(msgspec.Struct, frozen=True):
+    """A process that reads a durable subscription, or is a member of a group."""
+
+    client: str
+    host: str
+    pid: int
+    partitions: list[int]
+    """Those that it reads."""
+    reserved: int
+    """Messages in its hands, as it said last: up to a second ago."""
+    handled: int
+    """Messages done with, of the partitions that it has."""
+    stuck: bool
+    """Whether its handler has not come back in time."""
+
+
+class PartitionInfo(msgspec.Struct, frozen=True):
+    """One queue of a durable subscription or a group; what is None is not known, the queue being too long."""
+
+    partition: int
+    owner: str
+    """The client that reads it; empty if nobody does."""
+    epoch: int
+    """How often it has changed hands."""
+    entries: int
+    messages: int | None
+    delayed: int | None
+    ready: int | None
+    reserved: int
+    age: float | None
+    """Seconds for which the oldest entry has waited; None if there is none."""
+    stored: int
+    """Entries that were ever put there."""
+    removed: int
+
+
+class GroupInfo(msgspec.Struct, frozen=True):
+    """A durable subscription or a group."""
+
+    topic: str
+    name: str
+    kind: str
+    """durable or group; "garbage" if another program has overwritten its registration, empty if that is gone."""
+    state: str
+    """active; "no members": nobody is there to read it; rebalancing: partitions are changing hands; stuck: a member's
+    handler has not come back in time; "gone": it was removed, and something is left of it."""
+    partitions: list[PartitionInfo]
+    members: list[MemberInfo]
+    entries: int
+    messages: int | None
+    """The lag: messages that wait, in whatever state."""
+    delayed: int | None
+    """Those that have failed and wait for another attempt."""
+    ready: int | None
+    reserved: int
+    """Those in readers' hands."""
+    dead: int
+    """Its dead letters."""
+    age: float | None
+    """Seconds for which the oldest entry has waited."""
+
+
+class Groups:
+    """Looks at durable subscriptions and groups. Thread-safe."""
+
+    def __init__(self, session: Session, tree: Tree) -> None:
+        self._session = session
+        self._tree = tree
+        self._discovery = Discovery(session, tree)
+        self._letters = Letters(session, tree)
+
+    def look(self, topic: str | None = None, name: str | None = None, *, budget: int = BUDGET) -> list[GroupInfo]:
+        """All of them, or those of one topic or name."""
+        groups = self._find(topic, name)
+        registrations = self._registrations(groups)
+        plans = self._plans(groups)
+        ledgers = self._ledgers((group, self._partitions(registrations.get(group))) for group in groups)
+        lanes = {lane: ledger for each in ledgers.values() for lane, ledger in each.items()}
+        stats = self._discovery.ask(lanes, lambda lane: self._session.exists_async(self._tree.queue(*lane)))
+        queues = {lane: stat for lane, stat in stats.items() if stat is not None}
+        backlogs = measure(self._discovery, queues, lanes, budget)
+        members = self._members(groups)
+        dead = self._letters.counts()
+        found = []
+        for group in groups:
+            parts = [
+                _partition(
+                    number,
+                    ledger,
+                    backlogs.get(lane, Backlog()),
+                    flow(queues[lane]) if lane in queues else Flow(0, 0),
+                    members[group],
+                )
+                for number, (lane, ledger) in enumerate(ledgers[group].items())
+            ]
+            registration = registrations.get(group)
+            kind = "garbage" if isinstance(registration, str) else "" if registration is None else registration.kind
+            found.append(_group(group, kind, parts, members[group], plans.get(group), dead.get(group, 0)))
+        return found
+
+    def entries(self, topic: str, name: str) -> int:
+        """Entries that wait in all partitions of a durable subscription or a group: read from Stats, nothing listed."""
+        registration = self._registrations([(name, topic)]).get((name, topic))
+        names = lanes_of(name, registration) if isinstance(registration, Registration) else []
+        stats = self._discovery.ask(names, lambda lane: self._session.exists_async(self._tree.queue(lane, topic)))
+        return sum(stat.numChildren for stat in stats.values() if stat is not None)
+
+    def count(self, queues: list[QueueInfo], *, budget: int = BUDGET) -> list[QueueInfo]:
+        """The same queues with what is in them: messages by state, dead letters, and the oldest one's age."""
+        kept = {(subscription_of(q.subscription), q.topic) for q in queues if q.kind in ("durable", "group")}
+        lanes = {(q.subscription, q.topic): q for q in queues}
+        owned = [lane for lane in lanes if (subscription_of(lane[0]), lane[1]) in kept]
+        ledgers = self._read(owned, lambda lane: self._ledger_path(*lane), Ledger)
+        members = self._members(kept)
+        stats = self._discovery.ask(lanes, lambda lane: self._session.exists_async(self._tree.queue(*lane)))
+        there = {lane: stat for lane, stat in stats.items() if stat is not None}
+        backlogs = measure(self._discovery, there, ledgers, budget)
+        dead = self._letters.counts()
+        found = []
+        for lane, queue in lanes.items():
+            subscription = subscription_of(lane[0])
+            hands = _hands(queue.partition or 0, members.get((subscription, lane[1]), {}))
+            backlog = backlogs.get(lane, Backlog())
+            found.append(
+                msgspec.structs.replace(
+                    queue,
+                    entries=backlog.entries,
+                    messages=backlog.messages,
+                    delayed=backlog.delayed,
+                    ready=_ready(backlog, hands),
+                    reserved=hands,
+                    dead=dead.get((subscription, lane[1]), 0),
+                    age=backlog.age,
+                )
+            )
+        return found
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def _find(self, topic: str | None, name: str | None) -> list[Group]:
+        names = [each for each in self._discovery.names(self._tree.groups) if name is None or each == name]
+        listed = self._discovery.ask(names, lambda each: self._session.children_async(f"{self._tree.groups}/{each}"))
+        pairs = [(each, found) for each, (topics, _) in listed.items() for found in topics]
+        return sorted((p for p in pairs if topic is None or p[1] == topic), key=lambda p: (p[1], p[0]))
+
+    def _registrations(self, groups: Iterable[Group]) -> dict[Group, Registration | str]:
+        """The registration of each that has one; a word where it is none of ours."""
+        read = self._discovery.ask(groups, lambda g: self._session.get_async(self._tree.registration(g[1], g[0])))
+        found: dict[Group, Registration | str] = {}
+        for group, (data, _) in read.items():
+            found[group] = _decoded(data, Registration) or "garbage"
+        return found
+
+    def _partitions(self, registration: Registration | str | None) -> int | None:
+        if isinstance(registration, Registration) and registration.kind == "group":
+            return registration.partitions
+        return None
+
+    def _plans(self, groups: Iterable[Group]) -> dict[Group, Plan]:
+        return self._read(groups, lambda group: self._tree.group(*group), Plan)
+
+    def _ledgers(self, groups: Iterable[tuple[Group, int | None]]) -> dict[Group, dict[Lane, Ledger]]:
+        """By lane, in the order of the partitions; one without a ledger has an empty one."""
+        found: dict[Group, dict[Lane, Ledger]] = {}
+        for (name, topic), count in groups:
+            names = [name] if count is None else [lane_of(name, number) for number in range(count)]
+            found[name, topic] = {(lane, topic): Ledger() for lane in names}
+        read = self._read(
+            [lane for each in found.values() for lane in each], lambda lane: self._ledger_path(*lane), Ledger
+        )
+        return {group: {lane: read.get(lane, empty) for lane, empty in each.items()} for group, each in found.items()}
+
+    def _ledger_path(self, lane: str, topic: str) -> str:
+        name = subscription_of(lane)
+        number = lane.removeprefix(name)[1:]
+        return self._tree.ledger(name, topic, int(number) if number.isdecimal() else 0)
+
+    def _members(self, groups: Iterable[Group]) -> dict[Group, dict[str, MemberState]]:
+        wanted = list(groups)
+        listed = self._discovery.ask(wanted, lambda group: self._session.children_async(self._tree.members(*group)))
+        every = [(*group, client) for group, (clients, _) in listed.items() for client in sorted(clients)]
+        read = self._discovery.ask(every, lambda each: self._session.get_async(self._tree.member(*each)))
+        found: dict[Group, dict[str, MemberState]] = {group: {} for group in wanted}
+        for (name, topic, client), (data, _) in read.items():
+            found[name, topic][client] = _decoded(data, MemberState) or MemberState(host="?")
+        return found
+
+    def _read(self, things: Iterable[T], path: Callable[[T], str], kind: type[R]) -> dict[T, R]:
+        read = self._discovery.ask(things, lambda thing: self._session.get_async(path(thing)))
+        decoded = {thing: _decoded(data, kind) for thing, (data, _) in read.items()}
+        return {thing: record for thing, record in decoded.items() if record is not None}
+
+
+def _decoded(data: bytes, kind: type[R]) -> R | None:
+    try:
+        return decode(data, kind)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _partition(
+    number: int, ledger: Ledger, backlog: Backlog, past: Flow, members: dict[str, MemberState]
+) -> PartitionInfo:
+    hands = _hands(number, members)
+    return PartitionInfo(
+        partition=number,
+        owner=ledger.owner,
+        epoch=ledger.epoch,
+        entries=backlog.entries,
+        messages=backlog.messages,
+        delayed=backlog.delayed,
+        ready=_ready(backlog, hands),
+        reserved=hands,
+        age=backlog.age,
+        stored=past.stored,
+        removed=past.removed,
+    )
+
+
+def _hands(number: int, members: dict[str, MemberState]) -> int:
+    return sum(member.hands.get(number, 0) for member in members.values())
+
+
+def _ready(backlog: Backlog, reserved: int) -> int | None:
+    """Never below 0, although what members say is older than what was counted."""
+    if backlog.messages is None:
+        return None
+    return max(0, backlog.messages - (backlog.delayed or 0) - reserved)
+
+
+def _group(
+    group: Group, kind: str, parts: list[PartitionInfo], members: dict[str, MemberState], plan: Plan | None, dead: int
+) -> GroupInfo:
+    name, topic = group
+    ages = [part.age for part in parts if part.age is not None]
+    return GroupInfo(
+        topic=topic,
+        name=name,
+        kind=kind,
+        state=_state(kind, parts, members, plan or Plan()),
+        partitions=parts,
+        members=[
+            MemberInfo(
+                client,
+                state.host,
+                state.pid,
+                [part.partition for part in parts if part.owner == client],
+                state.reserved,
+                state.handled,
+                state.stuck,
+            )
+            for client, state in members.items()
+        ],
+        entries=sum(part.entries for part in parts),
+        messages=_total(part.messages for part in parts),
+        delayed=_total(part.delayed for part in parts),
+        ready=_total(part.ready for part in parts),
+        reserved=sum(part.reserved for part in parts),
+        dead=dead,
+        age=max(ages, default=None),
+    )
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    """None if any is not known."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
+
+
+def _state(kind: str, parts: list[PartitionInfo], members: dict[str, MemberState], plan: Plan) -> str:
+    if kind not in ("durable", "group"):
+        return kind or "gone"
+    if not members:
+        return "no members"
+    if any(member.stuck for member in members.values()):
+        return "stuck"
+    moving = any(plan.lanes.get(part.partition, part.owner) != part.owner for part in parts)
+    return "rebalancing" if moving or any(part.owner not in members for part in parts) else "active"

@@ -1,0 +1,96 @@
+"""How much waits in a queue: messages, how many of them for another attempt, and for how long the oldest.
+
+An entry's name says how many messages it holds, so a queue is listed and not read. ZooKeeper lists a queue only as a
+whole; therefore there is a budget, and the longest queues are the ones that go without: of these only the number of
+entries is known, which costs nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from zkms.tree.entry import Entry, parse_entry
+from zkms.tree.records import Ledger, Part
+
+if TYPE_CHECKING:
+    from zkms.admin.discovery import Discovery
+    from zkms.zookeeper.session import Stat
+
+BUDGET = 50_000
+"""Entries that one look lists at the most: as many as one queue holds."""
+
+PLACES = (0, 1, 4, 16, 64, 256)
+"""Entries that are asked for their age: the first ones may be acked before the question arrives."""
+
+Lane = tuple[str, str]
+"""Its name and its topic."""
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """What waits in a queue; all but the entries is None if it was too long to be listed."""
+
+    entries: int = 0
+    messages: int | None = None
+    delayed: int | None = None
+    """Messages among them that have failed, and wait for another attempt."""
+    age: float | None = None
+    """Seconds for which the oldest entry has been there; None if there is none."""
+
+
+class Flow(NamedTuple):
+    """Entries that were stored in a queue and removed from it since it was made."""
+
+    stored: int
+    removed: int
+
+
+def flow(stat: Stat) -> Flow:
+    """What a queue's Stat says of its past: ZooKeeper's `cversion` counts both, and `numChildren` is the difference."""
+    return Flow((stat.cversion + stat.numChildren) // 2, (stat.cversion - stat.numChildren) // 2)
+
+
+def measure(
+    discovery: Discovery, queues: Mapping[Lane, Stat], ledgers: Mapping[Lane, Ledger], budget: int = BUDGET
+) -> dict[Lane, Backlog]:
+    """What waits in each of the queues, the shortest first as long as the budget lasts."""
+    found = {lane: Backlog(stat.numChildren) for lane, stat in queues.items()}
+    listed = discovery.list_queues(_affordable(queues, budget))
+    now = time.time()
+    first: list[tuple[Lane, str]] = []
+    for lane, names in listed.items():
+        entries = [entry for entry in map(parse_entry, names) if not (entry.foreign or entry.gap)]
+        parts = ledgers[lane].parts if lane in ledgers else {}
+        found[lane] = Backlog(len(names), _waiting(entries, parts), _delayed(entries, parts, now))
+        ordered = sorted(entries)
+        first += [(lane, ordered[place].name) for place in PLACES if place < len(ordered)]
+    for (lane, _), stat in discovery.look_at_entries(first).items():
+        age = max(found[lane].age or 0.0, now - stat.ctime / 1000)
+        found[lane] = msgspec.structs.replace(found[lane], age=age)
+    return found
+
+
+def _affordable(queues: Mapping[Lane, Stat], budget: int) -> list[Lane]:
+    chosen = []
+    for lane, stat in sorted(queues.items(), key=lambda item: item[1].numChildren):
+        budget -= stat.numChildren
+        if budget < 0:
+            break
+        chosen.append(lane)
+    return chosen
+
+
+def _waiting(entries: Iterable[Entry], parts: Mapping[int, Part]) -> int:
+    return sum(
+        max(0, entry.messages - (parts[entry.sequence].count if entry.sequence in parts else 0)) for entry in entries
+    )
+
+
+def _delayed(entries: Iterable[Entry], parts: Mapping[int, Part], now: float) -> int:
+    there = {entry.sequence for entry in entries}
+    return sum(
+        tried.due > now for sequence, part in parts.items() if sequence in there for tried in part.tries.values()
+    )

@@ -1,0 +1,254 @@
+"""Tells what comes and goes: topics, subscriptions, members of groups, connected processes.
+
+Each list of interest (the topics, a topic's subscriptions, a group's members, ...) is read with a watch, compared with
+what it was, and read again when its watch fires. A watch fires when the connection is lost too, so nothing that
+has changed meanwhile is missed; what came and went between two looks is not told.
+
+Thread: `zkms-observer` looks and calls back. Watches only note what to look at.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from zkms.admin.discovery import Discovery
+from zkms.errors import Closed, InvalidArgument, ZkmsError
+from zkms.tree.paths import FULL_MARK, Tree
+from zkms.zookeeper.session import Session
+
+log = logging.getLogger("zkms.observer")
+MAX_LISTS = 20_000
+"""Lists that one observer watches at the most; ZooKeeper keeps each watch in memory."""
+PAUSE = 0.05
+"""Seconds between two looks at the least: a storm of changes is looked at in one go."""
+RETRY = 1.0
+
+What = Literal["topic", "subscription", "member", "client"]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """Something has come or gone. Of a subscription also: "full", publishers skip it; "drained", no more."""
+
+    what: What
+    event: Literal["added", "removed", "full", "drained"]
+    topic: str = ""
+    subscription: str = ""
+    client: str = ""
+    """Of a member or a connected process."""
+
+
+OnChange = Callable[[Change], object]
+
+
+class _List(NamedTuple):
+    """A list of names in the tree: what they are, and where."""
+
+    kind: Literal["topics", "topic", "groups", "group", "members", "clients"]
+    topic: str = ""
+    subscription: str = ""
+
+
+ROOTS = (_List("clients"), _List("topics"), _List("groups"))
+
+
+class Observer:
+    """What bus.watch() returns: close() it, or use it in a `with` block. Nothing is told once it is closed."""
+
+    def __init__(self, session: Session, tree: Tree, callback: OnChange) -> None:
+        if not callable(callback):
+            raise InvalidArgument(f"callback must be callable, not {callback!r:.60}")
+        self.closed = False
+        self._session = session
+        self._tree = tree
+        self._callback = callback
+        self._discovery = Discovery(session, tree)
+        self._known: dict[_List, frozenset[str]] = {}
+        self._due: set[_List] = set()
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._calling = threading.RLock()
+        self._complained = False
+        self._forget: Callable[[], None] = lambda: None
+        self._thread = threading.Thread(target=self._run, name="zkms-observer", daemon=True)
+
+    def start(self) -> None:
+        """Look for the first time, which is told to nobody; whatever changes after this returned is."""
+        self._due.update(ROOTS)
+        while self._due:
+            self._look()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Tell nothing any more; a callback that runs is waited for, unless it is the one that closes."""
+        with self._calling:
+            ended, self.closed = self.closed, True
+        if not ended:
+            self._forget()
+        self._wake.set()
+
+    def __enter__(self) -> Observer:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    def _rang(self, place: _List) -> None:
+        """On the connection's thread."""
+        with self._lock:
+            self._due.add(place)
+        self._wake.set()
+
+    def _run(self) -> None:
+        pause = threading.Event()
+        while not self.closed:
+            self._wake.wait()
+            pause.wait(PAUSE)
+            self._wake.clear()
+            if self.closed:
+                return
+            try:
+                for change in self._look():
+                    self._tell(change)
+            except Closed:
+                return
+            except ZkmsError as error:
+                log.warning("cannot look at what has changed, trying again: %s", error)
+                pause.wait(RETRY)
+                self._wake.set()
+
+    def _look(self) -> list[Change]:
+        """Read what is due, and compare; lists that came with it are due then."""
+        with self._lock:
+            due, self._due = self._due, set()
+        changes: list[Change] = []
+        try:
+            listed = self._discovery.ask(
+                due, lambda place: self._session.children_async(self._path(place), partial(self._rang, place))
+            )
+        except BaseException:
+            with self._lock:
+                self._due |= due
+            raise
+        for place in sorted(due, key=_depth):
+            outer = _outer(place)
+            if outer is not None and place not in self._known:
+                continue  # its outer list has told that it is gone
+            if outer is not None and place not in listed:
+                changes += self._compare(outer[0], self._known[outer[0]] - {outer[1]})
+                self._rang(outer[0])  # it may have been made again since
+            else:
+                changes += self._compare(place, frozenset(listed[place][0]) if place in listed else frozenset())
+        with self._lock:
+            if self._due:
+                self._wake.set()
+        return changes
+
+    def _compare(self, place: _List, names: frozenset[str]) -> list[Change]:
+        before = self._known.get(place, frozenset())
+        self._known[place] = names
+        changes = []
+        for name in sorted(before - names):
+            inner = _inner(place, name)
+            if inner is not None and inner in self._known:
+                changes += self._compare(inner, frozenset())
+                del self._known[inner]
+            changes += _change(place, name, came=False)
+        for name in sorted(names - before):
+            changes += _change(place, name, came=True)
+            inner = _inner(place, name)
+            if inner is not None and inner not in self._known:
+                self._watch(inner)
+        return changes
+
+    def _watch(self, place: _List) -> None:
+        if len(self._known) >= MAX_LISTS:
+            if not self._complained:
+                log.warning("there is too much to watch: %s and what comes after it is not", place)
+            self._complained = True
+            return
+        self._known[place] = frozenset()
+        with self._lock:
+            self._due.add(place)
+        self._wake.set()
+
+    def _path(self, place: _List) -> str:
+        tree = self._tree
+        return {
+            "topics": tree.subscribers,
+            "topic": tree.topic(place.topic),
+            "groups": tree.groups,
+            "group": f"{tree.groups}/{place.subscription}",
+            "members": tree.members(place.subscription, place.topic),
+            "clients": tree.clients,
+        }[place.kind]
+
+    def _tell(self, change: Change) -> None:
+        with self._calling:
+            if self.closed:
+                return
+            try:
+                self._callback(change)
+            except Exception:
+                log.exception("%r raised at %r", self._callback, change)
+
+
+def _depth(place: _List) -> int:
+    return bool(place.topic) + bool(place.subscription)
+
+
+def _inner(place: _List, name: str) -> _List | None:
+    """The list behind a name in a list."""
+    if place.kind == "topics":
+        return _List("topic", name)
+    if place.kind == "groups":
+        return _List("group", subscription=name)
+    if place.kind == "group":
+        return _List("members", name, place.subscription)
+    return None
+
+
+def _outer(place: _List) -> tuple[_List, str] | None:
+    """The list that a list is a name in, and that name."""
+    if place.kind == "topic":
+        return _List("topics"), place.topic
+    if place.kind == "group":
+        return _List("groups"), place.subscription
+    if place.kind == "members":
+        return _List("group", subscription=place.subscription), place.topic
+    return None
+
+
+def _change(place: _List, name: str, *, came: bool) -> list[Change]:
+    event: Literal["added", "removed"] = "added" if came else "removed"
+    if place.kind == "topics":
+        return [Change("topic", event, name)]
+    if place.kind == "topic":
+        if name.endswith(FULL_MARK):
+            return [Change("subscription", "full" if came else "drained", place.topic, name.removesuffix(FULL_MARK))]
+        return [Change("subscription", event, place.topic, name)]
+    if place.kind == "members":
+        return [Change("member", event, place.topic, place.subscription, name)]
+    if place.kind == "clients":
+        return [Change("client", event, client=name)]
+    return []
+
+
+def observe(
+    session: Session,
+    tree: Tree,
+    callback: OnChange,
+    before_close: Callable[[Callable[[float], object]], Callable[[], None]],
+) -> Observer:
+    """An observer that has looked for the first time, and ends with its bus."""
+    observer = Observer(session, tree, callback)
+    observer.start()
+    observer._forget = before_close(lambda _left: observer.close())
+    return observer

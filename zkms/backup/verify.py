@@ -1,0 +1,184 @@
+"""A look at all of a backup before any of it is believed: names, order, sums, and that nothing is missing."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from zkms.backup.archive import (
+    BadBackup,
+    DelayedRecord,
+    End,
+    EntryRecord,
+    Header,
+    LaneRecord,
+    LateRecord,
+    LetterRecord,
+    Record,
+    Subscribed,
+    records,
+)
+from zkms.errors import CannotDecode
+from zkms.names import check_name, check_subscription, check_topic
+from zkms.tree.delayed_names import parse_delayed
+from zkms.tree.entry import parse_entry
+from zkms.tree.paths import LAYOUT, lanes_of
+from zkms.tree.records import Part
+
+LATEST = 253_402_300_000
+"""Seconds since the epoch: the end of the year 9999, behind which no clock goes."""
+BUCKETS = 10**12
+"""Of delayed messages: their names have twelve digits."""
+Lane = tuple[str, str, int]
+"""Topic, subscription, partition."""
+
+
+class Summary(msgspec.Struct):
+    """What is in a backup."""
+
+    file: str
+    root: str
+    at: float
+    zkms: str
+    subscriptions: int = 0
+    messages: int = 0
+    """That wait in queues, and are not acked."""
+    delayed: int = 0
+    """Messages that were not due yet."""
+    letters: int = 0
+    records: int = 0
+    bytes: int = 0
+    unreadable: int = 0
+    """Znodes that are missing in it, because whoever made it was not allowed to read them."""
+    such_as: tuple[str, ...] = ()
+    """The first of these."""
+
+
+class Examined(NamedTuple):
+    """A backup that is whole."""
+
+    summary: Summary
+    late: dict[Lane, list[LateRecord]]
+    """What is to be put into lanes behind what is recorded with them."""
+    digest: str
+    """Tells this file from others."""
+
+
+def examine(file: Path) -> Examined:
+    """Look at all of it: what is in it, or `BadBackup`."""
+    digest = blake2b(digest_size=16)
+    found = records(file, digest)
+    header = next(found, None)
+    if not isinstance(header, Header):
+        raise BadBackup(file, "it has no header")
+    if header.layout > LAYOUT:
+        raise BadBackup(file, f"it was made of layout {header.layout}, this zkms knows {LAYOUT}: upgrade zkms")
+    if not 0 <= header.at < LATEST:
+        raise BadBackup(file, f"it was made at no time that there is: {header.at}")
+    summary = Summary(str(file), header.root, header.at, header.zkms, records=1, bytes=file.stat().st_size)
+    examiner = _Examiner(summary)
+    for record in found:
+        try:
+            examiner.see(record)
+        except (ValueError, CannotDecode) as error:
+            raise BadBackup(file, f"record {summary.records + 1:,}: {error}") from error
+        summary.records += 1
+    if not examiner.ended:
+        raise BadBackup(file, "it is cut off: its end is missing")
+    return Examined(summary, examiner.late, digest.hexdigest())
+
+
+class _Examiner:
+    """Sees to it that records come in order and make sense; `ValueError` if not."""
+
+    def __init__(self, summary: Summary) -> None:
+        self.ended = False
+        self.late: dict[Lane, list[LateRecord]] = {}
+        self._summary = summary
+        self._whose: Subscribed | None = None
+        self._lanes = self._whole = 0
+        """That have still to come, and of how many."""
+        self._lane: LaneRecord | None = None
+        self._entries = 0
+        self._parts: set[int] = set()
+        """Entries of the lane of which something is known, and that have still to come."""
+        self._last: dict[Lane, int] = {}
+        """The highest number in each lane."""
+
+    def see(self, record: Record) -> None:
+        """The next one."""
+        if self.ended:
+            raise ValueError("something comes after the end")
+        if isinstance(record, EntryRecord):
+            self._see_entry(record)
+        elif self._entries:
+            raise ValueError(f"{self._entries:,} entries are missing before it")
+        elif self._parts:
+            raise ValueError(f"entry {min(self._parts)} is missing before it, of which something is known")
+        elif isinstance(record, LaneRecord):
+            self._see_lane(record)
+        elif self._lanes:
+            raise ValueError(f"{self._lanes:,} lanes are missing before it")
+        elif isinstance(record, Subscribed):
+            check_topic(record.topic)
+            check_subscription("subscription", record.name)
+            if record.registration.kind == "live":
+                raise ValueError("a live subscription cannot be kept")
+            if (record.topic, record.name, 0) in self._last:
+                raise ValueError(f"{record.name!r:.80} of {record.topic!r:.80} is there twice")
+            self._summary.subscriptions += 1
+            self._whose = record
+            self._lanes = self._whole = len(lanes_of(record.name, record.registration))
+        elif isinstance(record, LateRecord):
+            self._see_late(record)
+        elif isinstance(record, DelayedRecord):
+            item = parse_delayed(record.bucket, record.name)
+            if item is None or not 0 <= record.bucket < BUCKETS or "/" in record.name:
+                raise ValueError(f"{record.name!r:.80} is no delayed message")
+            self._summary.delayed += item.messages
+        elif isinstance(record, LetterRecord):
+            for name in (record.shelf, record.topic):
+                check_name("dead letter", name)
+            if not record.name or "/" in record.name or record.name in (".", ".."):
+                raise ValueError(f"{record.name!r:.80} is no dead letter")
+            self._summary.letters += 1
+        elif isinstance(record, End):
+            if record.records != self._summary.records:
+                raise ValueError(f"{record.records:,} records were written, {self._summary.records:,} are here")
+            self._summary.unreadable, self._summary.such_as = record.unreadable, record.such_as
+            self.ended = True
+        else:
+            raise ValueError("a second header")
+
+    def _see_lane(self, record: LaneRecord) -> None:
+        if self._whose is None or not self._lanes or record.partition != self._whole - self._lanes:
+            raise ValueError(f"lane {record.partition} is out of place")
+        self._lanes -= 1
+        self._lane, self._entries, self._parts = record, record.entries, {*record.parts}
+        self._last[self._whose.topic, self._whose.name, record.partition] = -1
+
+    def _see_entry(self, record: EntryRecord) -> None:
+        if self._whose is None or self._lane is None or not self._entries:
+            raise ValueError("an entry that belongs to no lane")
+        lane = self._whose.topic, self._whose.name, self._lane.partition
+        self._count(lane, record, self._lane.parts.get(record.sequence))
+        self._entries -= 1
+        self._parts.discard(record.sequence)
+
+    def _see_late(self, record: LateRecord) -> None:
+        lane = record.topic, record.subscription, record.partition
+        if lane not in self._last:
+            raise ValueError("a late entry that belongs to no lane")
+        self._count(lane, record, record.part)
+        self.late.setdefault(lane, []).append(record)
+
+    def _count(self, lane: Lane, record: EntryRecord | LateRecord, part: Part | None) -> None:
+        entry = parse_entry(f"{record.name}{record.sequence:010d}")
+        if entry.foreign or entry.body is not None or record.sequence <= self._last[lane]:
+            raise ValueError(f"{record.name!r:.80} is out of place")
+        self._last[lane] = record.sequence
+        if not entry.gap:
+            self._summary.messages += entry.messages - (0 if part is None else part.count)

@@ -1,0 +1,95 @@
+"""The least that a message through ZooKeeper takes with kazoo: one create, one watch event, one get."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterable, Sequence
+
+from zkms.bench.algorithms.original import client
+from zkms.bench.processes.orders import Place
+from zkms.bench.processes.tally import Tally
+
+
+def _path(place: Place, number: int) -> str:
+    return f"{place.root}/floor/{number}"
+
+
+class Publisher:
+    """Creates numbered znodes, so that a subscriber can wait for the next one by its name."""
+
+    def __init__(self, place: Place) -> None:
+        self.frame = 1
+        self._place = place
+        self._client = client(place.address)
+        self._client.ensure_path(f"{place.root}/floor")
+        self._numbers = itertools.count()
+
+    def publish(self, payloads: Iterable[bytes]) -> None:
+        """One after the other."""
+        for payload in payloads:
+            self.publish_one(payload)
+
+    def publish_one(self, payload: bytes) -> None:
+        """One create."""
+        self._client.create(_path(self._place, next(self._numbers)), payload)
+
+    def settle(self, timeout: float) -> float:  # noqa: ARG002
+        """Nothing is acked here."""
+        return time.monotonic()
+
+    def close(self) -> None:
+        """End the session."""
+        self._client.stop()
+        self._client.close()
+
+
+class Subscriber:
+    """Gets each znode when its watch fires, on kazoo's own thread, as nothing could be faster."""
+
+    def __init__(self, place: Place, tally: Tally) -> None:
+        self.names = ["floor"]
+        self._place = place
+        self._tally = tally
+        self._client = client(place.address)
+        self._client.ensure_path(f"{place.root}/floor")
+        self._next = 0
+        self._lock = threading.Lock()
+        self._advance()
+
+    def _advance(self) -> None:
+        with self._lock:
+            while self._client.exists(_path(self._place, self._next), watch=self._created):
+                self._get()
+
+    def _created(self, event: object) -> None:
+        if getattr(event, "type", None) != "CREATED":
+            return  # the session's end
+        with self._lock:
+            self._get()
+        self._advance()
+
+    def _get(self) -> None:
+        data, _ = self._client.get(_path(self._place, self._next))
+        self._next += 1
+        self._tally.take(data)
+
+    def settle(self, timeout: float) -> None:
+        """Nothing is acked here."""
+
+    def close(self) -> None:
+        """End the session."""
+        self._client.stop()
+        self._client.close()
+
+
+def publisher(place: Place) -> Publisher:
+    """Connect."""
+    return Publisher(place)
+
+
+def subscribers(place: Place, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> Subscriber:  # noqa: ARG001
+    """Connect and wait for the first; there is one subscriber."""
+    (tally,) = tallies
+    return Subscriber(place, tally)

@@ -1,0 +1,1 @@
+"""Commands that measure and analyse: trail, report, bench, demo."""

@@ -1,0 +1,1 @@
+"""Commands that send, receive, show and remove messages: one command a file."""

@@ -1,0 +1,1 @@
+"""Commands for whoever runs it: server, doctor, backup, access, quota."""

@@ -1,0 +1,658 @@
+"""One lane in its owner's hands: from its entries to messages that may be given out, and back.
+
+Messages are given out in order. One that fails is due again after a while, and until it is done with, nothing else of
+its *scope* is given out: in a group that is its key (messages without a key wait for nobody), in a durable subscription
+the whole lane. So order holds across retries, and a poisoned key does not stop the others.
+
+After an owner that died, nobody knows which message was in its hands. The first messages after such a takeover are
+therefore *reserved*, noted in the ledger before they are given out: a message that kills its readers is found out.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+
+from zkms.consume.entry_state import LATE, Held
+from zkms.consume.gaps import Gaps
+from zkms.consume.ownership import Hold, Unsure
+from zkms.deliver.inbox import Fetched, Inbox, Item, Marker
+from zkms.errors import CannotDecode, ConnectionLost, LostOwnership, ZkmsError
+from zkms.message import frame as frames
+from zkms.message.decode import Undecodable, Unpacker
+from zkms.message.frame import Packed
+from zkms.message.message import Message
+from zkms.tree.records import DeadLetter, GapRecord, Try, decode, encode
+from zkms.zookeeper.operations import Create
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+log = logging.getLogger("zkms.lane")
+CAREFUL = 128
+"""Messages that are reserved after an owner has died; no more than these are handled and not yet acked."""
+AHEAD = 16
+"""Messages that are reserved together, where nothing is known against them."""
+MAX_FAILING = 256
+"""Messages that may wait for another attempt before the lane gives out nothing else: the ledger knows each of them."""
+LONGEST_ERROR = 160
+DURABLE = ""
+"""The scope of all messages of a durable subscription."""
+
+
+class Notes(Protocol):
+    """What a lane tells its consumer; called with the lock held, so none of it may wait."""
+
+    def gap(self, reason: str, told: Callable[[], None] | None = None) -> None:
+        """Something may have been missed at this place; `told` is called when the user knows, with the lock held."""
+        ...
+
+    def flagged(self) -> None:
+        """All that came before the queue was full is given out: publishers may send again."""
+        ...
+
+    def strange(self, fetched: Fetched, error: Exception) -> None:
+        """An entry that is not ours, or damaged."""
+        ...
+
+    def undecodable(self, problem: Undecodable) -> None:
+        """A message that cannot become what the subscriber asked for."""
+        ...
+
+    def happened(self, event: str, lane: Lane, entry: Held, index: int, reason: str) -> None:
+        """A message was given out again, nacked, expired or dead."""
+        ...
+
+    def ranged(self, event: str, lane: Lane, entry: Held, places: int, zxid: int | None) -> None:
+        """Messages of an entry, a bit for each, were given out or acked."""
+        ...
+
+
+class Policy(NamedTuple):
+    """What a reader does with messages that fail."""
+
+    kind: str
+    max_attempts: int | None
+    backoff: float
+    ttr: float | None
+
+
+class _Scope:
+    """Messages that must wait for the first of them."""
+
+    __slots__ = ("due", "messages", "out")
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[int, int, Message]] = []
+        """By entry and place."""
+        self.due = 0.0
+        self.out = False
+        """Whether the first one has been given out."""
+
+    def place(self, sequence: int, index: int) -> int | None:
+        """Where a message is; seldom anywhere but first."""
+        for place, waiting in enumerate(self.messages):
+            if waiting[0] == sequence and waiting[1] == index:
+                return place
+        return None
+
+
+class Lane:
+    """Guarded by `lock`, which is its consumer's."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        hold: Hold,
+        inbox: Inbox,
+        unpacker: Unpacker,
+        policy: Policy,
+        lock: threading.Condition,
+        letter: Callable[[int], str],
+        note: Notes,
+        owner: object,
+        *,
+        careful: bool,
+        parking: int,
+        patience: float,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.hold = hold
+        self.inbox = inbox
+        self.out = 0
+        """Messages given out and not done with."""
+        self.handled = 0
+        self.leaving = False
+        """Whether it is to be given back as soon as nothing is in hand."""
+        self.crowded = False
+        """Whether nothing was given out because too much is in hand."""
+        self._unpacker = unpacker
+        self._policy = policy
+        self._lock = lock
+        self._letter = letter
+        self._note = note
+        self.owner = owner
+        """The bus that reads it."""
+        self._careful = CAREFUL if careful else 0
+        self._parking = parking
+        self.patience = patience
+        self._gaps = Gaps(hold.mark)
+        self._stack: list[tuple[Held, Iterator[Message | Undecodable]]] = []
+        """Entries that are being given out: the last one first, those below it have a lower priority."""
+        self._scopes: dict[str, _Scope] = {}
+        self._resumed: deque[Message] = deque()
+        """Messages that have waited for another one of their scope, and are next."""
+        self._parked = 0
+        """Messages that wait: for their time, for another one, or to be next."""
+        self._failing = 0
+        """Messages among them that have failed."""
+        self._timers: list[tuple[float, int, str, Message | None]] = []
+        """When scopes, or messages without one, are due again."""
+        self._tickets = itertools.count()
+        self._hands: deque[tuple[float, Message]] = deque()
+        """Messages with a time to run, in the order of being given out."""
+
+    @property
+    def lost(self) -> str | None:
+        """Why the lane is not ours any more."""
+        return self.hold.lost
+
+    # -- giving out ----------------------------------------------------------------------------------------------
+
+    def take(self) -> Message | None:
+        """The next message that may be given out now."""
+        if self.leaving or self.lost is not None:
+            return None
+        while self._resumed:  # before what is due: they come before it
+            self._parked -= 1
+            resumed = self._resumed.popleft()
+            if self._passes(resumed):
+                return self._give(resumed)
+        if self._timers and (message := self._take_due()) is not None:
+            return self._give(message)
+        if not self._resumed and (self._failing >= MAX_FAILING or self._parked >= self._parking):
+            return None
+        if DURABLE in self._scopes and self._policy.kind == "durable":
+            return None
+        while (message := self._take_next()) is not None:
+            if self._scopes or not message.entry.plain or message.entry.done:
+                if self._passes(message):
+                    return self._give(message)
+                continue
+            return self._give(message)
+        return None
+
+    def take_some(self, most: int) -> list[Message]:
+        """Messages that may be given out now, one or up to `most`; none if there is none."""
+        message = self.take()
+        if message is None:
+            return []
+        taken = [message]
+        if self._careful > 0 or self._scopes or self._resumed or self._timers or not self._stack:
+            return taken  # one by one
+        entry, items = self._stack[-1]
+        # A map makes messages, and nothing that could not be decoded.
+        if entry.plain and isinstance(items, map) and self.inbox.top <= entry.priority:
+            taken += islice(items, most - 1)
+            self.out += len(taken) - 1
+            if self._policy.ttr is not None:
+                until = time.monotonic() + self._policy.ttr
+                self._hands += [(until, each) for each in taken[1:]]
+        return taken
+
+    def stop(self) -> bool:
+        """Give out nothing more; whether nothing is in hand."""
+        with self._lock:
+            self.leaving = True
+            return self.out == 0
+
+    def next_due(self) -> float | None:
+        """When something is due again that is not now."""
+        return self._timers[0][0] if self._timers and not self.leaving and self.lost is None else None
+
+    def _take_next(self) -> Message | None:
+        if self._resumed:
+            self._parked -= 1
+            return self._resumed.popleft()
+        while True:
+            if not self._stack or self.inbox.top > self._stack[-1][0].priority:
+                item = self.inbox.take(0)
+                if item is not None:
+                    self._open(item)
+                    continue
+                if not self._stack:
+                    return None
+            entry, items = self._stack[-1]
+            found = next(items, None)
+            if found is None:
+                self._stack.pop()
+            elif isinstance(found, Message):
+                return found
+            elif not entry.done >> found.index & 1 and found.error is not None:
+                self._note.undecodable(found)
+                self._dispose(entry, found.index, None, f"cannot be decoded: {found.error.reason}")
+
+    def _open(self, item: Item) -> None:
+        if isinstance(item, Marker):
+            self._note.gap(item.gap.reason)
+            return
+        try:
+            entry, items = self._unpack(item)
+        except (CannotDecode, msgspec.MsgspecError) as error:
+            self._note.strange(item, error)
+            return
+        if items is not None:
+            self._stack.append((entry, items))
+            if not entry.complete:
+                self._gaps.opened(entry.sequence)
+            again = entry.frame.again or self.hold.handed.before(entry.priority, entry.sequence)
+            self.hold.handed.reach(entry.priority, entry.sequence)
+            places = ((1 << entry.count) - 1) & ~entry.done
+            self._note.ranged("redelivered" if again else "delivered", self, entry, places, None)
+
+    def _unpack(self, fetched: Fetched) -> tuple[Held, Iterator[Message | Undecodable] | None]:
+        if fetched.entry.foreign:
+            raise CannotDecode("not a name that zkms gives")
+        if fetched.entry.gap:
+            record = decode(fetched.raw, GapRecord)
+            entry = Held(self, frames.Frame("", 0, 0.0, []), fetched, None)
+            self._gaps.reach(entry, flag=record.full)
+            self._note.gap(record.reason, partial(self._gaps.told, entry.sequence))
+            if record.full:
+                self._note.flagged()
+            return entry, None
+        if fetched.entry.body is not None and not fetched.raw:
+            raise CannotDecode("the body it points to is missing")
+        part = self.hold.parts.get(fetched.entry.sequence)
+        return self._unpacker.unpack_held(fetched, lambda frame: Held(self, frame, fetched, part))
+
+    def _passes(self, message: Message) -> bool:
+        """Whether a message may be given out now; if not, it has been dealt with."""
+        entry, index = message.entry, message.index
+        if entry.done >> index & 1:
+            return False
+        if entry.is_expired(index):
+            self._note.happened("expired", self, entry, index, "")
+            entry.otherwise |= 1 << index
+            entry.finish((index,))
+            self.store(entry)
+            return False
+        tried = entry.tries.get(index)
+        most = self._policy.max_attempts
+        if tried is not None and most is not None and tried.attempts >= most and not entry.is_ahead(index):
+            entry.given[index] = tried.attempts
+            self._dispose(entry, index, message, _out_of_attempts(tried.attempts), tried.error or "its readers died")
+            return False
+        scope = self._scope(message)
+        if scope is not None and scope in self._scopes:
+            first = self._scopes[scope].messages[0]
+            if first[:2] < (entry.sequence, index):  # it waits for those before it only
+                self._park(scope, message)
+                return False
+        if tried is not None and tried.due > time.time():
+            self._failing += 1
+            self._wait(scope, message, tried.due)
+            return False
+        return True
+
+    def _scope(self, message: Message) -> str | None:
+        return DURABLE if self._policy.kind == "durable" else message.key
+
+    def _park(self, scope: str, message: Message) -> None:
+        heapq.heappush(self._scopes[scope].messages, (message.entry.sequence, message.index, message))
+        self._parked += 1
+
+    def _wait(self, scope: str | None, message: Message, due: float) -> None:
+        """Give a message out again at `due`, seconds since the epoch, and nothing else of its scope before."""
+        when = time.monotonic() + max(0.0, due - time.time())
+        if scope is None:
+            self._parked += 1
+            heapq.heappush(self._timers, (when, next(self._tickets), "", message))
+            self._lock.notify_all()
+            return
+        blocked = self._scopes.setdefault(scope, _Scope())
+        self._park(scope, message)
+        if blocked.messages[0][2] is message:  # else one before it has to be waited for
+            blocked.due, blocked.out = when, False
+        heapq.heappush(self._timers, (blocked.due, next(self._tickets), scope, None))
+        self._lock.notify_all()
+
+    def _take_due(self) -> Message | None:
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            _, _, scope, message = heapq.heappop(self._timers)
+            if message is not None:
+                self._parked -= 1
+                self._failing = max(0, self._failing - 1)
+                if self._still_wanted(message):
+                    return message
+                continue
+            blocked = self._scopes.get(scope)
+            if blocked is None or blocked.out or blocked.due > now:
+                continue  # of an earlier attempt
+            first = blocked.messages[0][2]
+            if self._still_wanted(first):
+                blocked.out = True
+                return first
+            self._unblock(scope, blocked)
+        return None
+
+    def _still_wanted(self, message: Message) -> bool:
+        entry, index = message.entry, message.index
+        if entry.done >> index & 1:
+            return False
+        if entry.is_expired(index):
+            self._note.happened("expired", self, entry, index, "")
+            entry.otherwise |= 1 << index
+            entry.finish((index,))
+            self.store(entry)
+            return False
+        return True
+
+    def _unblock(self, scope: str, blocked: _Scope) -> None:
+        """The message that the others of its scope waited for is done with: they are next, up to one that fails too."""
+        heapq.heappop(blocked.messages)
+        self._parked -= 1
+        self._failing = max(0, self._failing - 1)
+        while blocked.messages:
+            message = blocked.messages[0][2]
+            entry: Held = message.entry
+            tried = entry.tries.get(message.index)
+            if entry.done >> message.index & 1:  # acked, by a caller that had several of the scope in hand
+                heapq.heappop(blocked.messages)
+                self._parked -= 1
+                self._failing = max(0, self._failing - 1)
+                continue
+            if entry.is_out(entry.latest.get(message.index, message)) and message.index in entry.latest:
+                blocked.out = True  # in such a caller's hands, still
+                break
+            if tried is not None and tried.due:
+                blocked.due, blocked.out = time.monotonic() + max(0.0, tried.due - time.time()), False
+                heapq.heappush(self._timers, (blocked.due, next(self._tickets), scope, None))
+                break
+            heapq.heappop(blocked.messages)
+            self._resumed.append(message)
+        else:
+            del self._scopes[scope]
+        self._lock.notify_all()
+
+    def _give(self, message: Message) -> Message:
+        entry, index = message.entry, message.index
+        tried = entry.tries.get(index)
+        if tried is not None:
+            again = type(message)(message.data, entry, index)
+            entry.latest[index] = again
+            if index in entry.given:
+                self._note.happened("redelivered", self, entry, index, "")
+            entry.given[index] = tried.attempts + (0 if entry.is_ahead(index) else 1)
+            message = again
+        self.out += 1
+        if self._policy.ttr is not None:
+            self._hands.append((time.monotonic() + self._policy.ttr, message))
+        return message
+
+    def reserve(self, message: Message) -> Future[None] | None:
+        """Note in the ledger that a message is given out; the Future to wait for before it is, if there is need."""
+        if self._careful <= 0:
+            return None
+        self._careful -= 1
+        entry, index = message.entry, message.index
+        if entry.reserved >> index & 1 and entry.given.get(index, 1) == 1:
+            return None
+        tried = entry.tries.get(index)
+        if tried is not None:
+            entry.tries[index] = Try(entry.given[index], error=tried.error)
+            entry.reserved |= 1 << index
+        else:
+            last = min(index + AHEAD, entry.count)
+            for each in range(index, last):
+                if each in entry.tries:
+                    last = each
+                    break
+                entry.tries[each] = Try(1)
+            entry.reserved |= (1 << last) - (1 << index)
+            entry.given[index] = 1  # those behind it are only reserved: given back, this one comes a second time
+        return self.hold.mark(entry, wait=True)
+
+    # -- taking back ---------------------------------------------------------------------------------------------
+
+    def ack(self, entry: Held, message: Message) -> Future[None] | None:
+        """Done with; when that is stored, the result is."""
+        with self._lock:
+            entry.check(message)
+            self.settle(entry, message)
+            return self.store(entry, wait=True)
+
+    def store(self, entry: Held, *, wait: bool = False) -> Future[None] | None:
+        """Commit what is done with of an entry, with the lock held; then the gaps behind it, if nothing is left."""
+        stored = self.hold.mark(entry, wait=wait)
+        if entry.complete:
+            self._gaps.finished(entry.sequence)
+        return stored
+
+    def unflagged(self) -> None:
+        """Publishers send again: the gaps that said that they did not need not stay for that. With the lock held."""
+        self._gaps.unflagged()
+
+    def settle(self, entry: Held, message: Message) -> None:
+        """Done with, with the lock held; to be marked afterwards."""
+        entry.finish((message.index,))
+        self._let_go()
+        self.handled += 1
+        if self._scopes:
+            self._advance(message)
+
+    def set_done(self, messages: list[Message]) -> None:
+        """Note that these are done with, if all of them are ours; for a transaction, which commits that."""
+        with self._lock:
+            for message in messages:
+                message.entry.check(message)
+            for message in messages:
+                message.entry.done |= 1 << message.index
+
+    def end_transaction(self, messages: list[Message], stored: bool) -> None:
+        """They are done with now, or not after all."""
+        with self._lock:
+            for message in messages:
+                if stored:
+                    self.settle(message.entry, message)
+                    if message.entry.complete:
+                        self._gaps.finished(message.entry.sequence)
+                else:
+                    message.entry.done &= ~(1 << message.index)
+
+    def stored(self, entry: Held, places: int, zxid: int | None) -> None:
+        """Acks are stored."""
+        self._note.ranged("acked", self, entry, places, zxid)
+
+    def settle_all(self, entry: Held, messages: list[Message]) -> None:
+        """The same for many messages of one entry."""
+        if self._scopes:
+            for message in messages:
+                self.settle(entry, message)
+            return
+        entry.finish([message.index for message in messages])
+        self._let_go(len(messages))
+        self.handled += len(messages)
+
+    def _let_go(self, count: int = 1) -> None:
+        """So many less in somebody's hands."""
+        self.out -= count
+        if self.crowded:
+            self.crowded = False
+            self._lock.notify_all()
+
+    def give_back(self, message: Message) -> None:
+        """What was taken was not given out after all, and is the next one again; with the lock held."""
+        entry, index = message.entry, message.index
+        if self.lost is not None or not entry.is_out(message):
+            return
+        self._let_go()
+        self._hands = deque(hand for hand in self._hands if hand[1] is not message)
+        entry.given.pop(index, None)  # what was reserved for it still is
+        scope = self._scope(message)
+        blocked = None if scope is None else self._scopes.get(scope)
+        if scope is not None and blocked is not None and blocked.messages[0][:2] == (entry.sequence, index):
+            blocked.due, blocked.out = time.monotonic(), False
+            heapq.heappush(self._timers, (blocked.due, next(self._tickets), scope, None))
+        else:
+            self._resumed.appendleft(message)
+            self._parked += 1
+
+    def done(self, message: Message) -> None:
+        """Done with; stored soon. For handlers and loops, whose ack nobody waits for."""
+        entry: Held = message.entry
+        with self._lock:
+            entry.check(message)
+            self.settle(entry, message)
+            self.store(entry)  # before anybody sees that nothing is in hand, and gives the lane back
+
+    def _advance(self, message: Message) -> None:
+        """A message of a scope that others wait for is done with: it is the next one's turn."""
+        scope = self._scope(message)
+        blocked = None if scope is None else self._scopes.get(scope)
+        if scope is None or blocked is None or not blocked.messages:
+            return
+        if blocked.messages[0][1] != message.index or blocked.messages[0][0] != message.entry.sequence:
+            return
+        self._unblock(scope, blocked)
+
+    def fail(self, entry: Held, message: Message, error: str, delay: float | None = None) -> Future[None] | None:
+        """To be given out again after a while, or never: then it is a dead letter."""
+        with self._lock:
+            entry.check(message)
+            return self._fail(entry, message, error, delay)
+
+    def fail_quietly(self, message: Message, error: str) -> None:
+        """The same for a handler that raised; nobody waits until it is stored."""
+        entry: Held = message.entry
+        with self._lock:
+            if self.lost is None and entry.is_out(message):
+                self._fail(entry, message, error, None)
+
+    def _fail(self, entry: Held, message: Message, error: str, delay: float | None) -> Future[None] | None:
+        index, attempts = message.index, entry.attempts(message.index)
+        most = self._policy.max_attempts
+        if most is not None and attempts >= most:
+            self._let_go()
+            return self._dispose(entry, index, message, _out_of_attempts(attempts), error)
+        pause = min(self._policy.backoff * 2 ** (min(attempts, 64) - 1), 3600.0) if delay is None else delay
+        due = time.time() + pause
+        entry.tries[index] = Try(attempts, due, error[:LONGEST_ERROR])
+        entry.touched.pop(index, None)
+        self._let_go()
+        self._note.happened("nacked", self, entry, index, error)
+        scope = self._scope(message)
+        blocked = None if scope is None else self._scopes.get(scope)
+        place = blocked.place(entry.sequence, index) if blocked is not None else None
+        if blocked is not None and place:  # it waits for others of its scope already
+            blocked.messages[place] = (entry.sequence, index, message)
+            return self.hold.mark(entry, wait=True)
+        if blocked is not None and place == 0:
+            heapq.heappop(blocked.messages)  # it is put back as the first below
+            self._parked -= 1
+        else:
+            self._failing += 1
+        self._wait(scope, message, due)
+        return self.hold.mark(entry, wait=True)
+
+    def bury(self, entry: Held, message: Message, reason: str) -> Future[None] | None:
+        """To the dead letters."""
+        with self._lock:
+            entry.check(message)
+            self._let_go()
+            return self._dispose(entry, message.index, message, reason)
+
+    def _dispose(
+        self, entry: Held, index: int, message: Message | None, reason: str, error: str = ""
+    ) -> Future[None] | None:
+        """Done with, and a dead letter."""
+        frame = self._alone(entry, index)
+        letter = encode(DeadLetter(frame, reason, time.time(), entry.attempts(index), error[:LONGEST_ERROR]))
+        entry.otherwise |= 1 << index
+        entry.add_letter(index, Create(self._letter(len(letter)), letter, sequence=True))
+        entry.finish((index,))
+        self._note.happened("dead", self, entry, index, reason)
+        if message is not None and self._scopes:
+            self._advance(message)
+        return self.store(entry, wait=True)
+
+    def _alone(self, entry: Held, index: int) -> bytes:
+        """One message as a frame of its own."""
+        raw = msgspec.msgpack.encode(entry.frame.data[index])
+        extra = None if entry.extras is None else entry.extras[index]
+        packed = Packed(raw, len(raw), entry.frame.codec, None if extra is None else msgspec.msgpack.encode(extra))
+        number = index if entry.numbers is None else entry.numbers[index]
+        return frames.encode(entry.producer, entry.seq, entry.published_at, [packed], [number], entry.topic)
+
+    def touch(self, entry: Held, message: Message) -> None:
+        """Its time to run begins anew."""
+        with self._lock:
+            entry.check(message)
+            if self._policy.ttr is not None:
+                entry.touched[message.index] = time.monotonic() + self._policy.ttr
+
+    def time_out(self) -> bool:
+        """Take back what has been in hand for longer than its time to run; True if there was anything."""
+        found = False
+        now = time.monotonic()
+        while self._hands and self.lost is None:
+            deadline, message = self._hands[0]
+            entry: Held = message.entry
+            index = message.index
+            if not entry.is_out(message):
+                self._hands.popleft()
+                continue
+            if deadline > now:
+                break
+            self._hands.popleft()
+            prolonged = entry.touched.get(index, 0.0)
+            if prolonged > now:
+                self._hands.append((prolonged, message))
+                continue
+            found = True
+            self._fail(entry, message, f"{LATE} {self._policy.ttr:g} s", None)
+        return found
+
+    def until(self, stored: Future[None] | None, message: Message) -> None:
+        """Wait until it is stored."""
+        if stored is None:
+            return
+        try:
+            stored.result(self.patience)
+        except TimeoutError as error:
+            raise ConnectionLost("ZooKeeper did not answer; this is kept, and sent when it is back") from error
+        except ZkmsError as error:
+            raise LostOwnership(message.id, str(error), outcome_unknown=isinstance(error, Unsure)) from error
+
+    def drop(self) -> None:
+        """It is not ours any more: forget all that was fetched."""
+        with self._lock:
+            for entry, _ in self._stack:
+                entry.latest.clear()
+            for _, message in self._hands:
+                message.entry.latest.clear()
+            self._gaps.clear()
+            self._stack.clear()
+            self._resumed.clear()
+            self._scopes.clear()
+            self._timers.clear()
+            self._hands.clear()
+        self.inbox.close(discard=True)
+
+
+def _out_of_attempts(attempts: int) -> str:
+    return f"not done in {attempts} attempt{'s' if attempts != 1 else ''}"

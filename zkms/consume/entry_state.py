@@ -1,0 +1,229 @@
+"""An entry of a durable subscription or a group, in its reader's hands: which of its messages are done with."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from zkms.deliver.inbox import Fetched
+from zkms.errors import AlreadyAcked, InvalidArgument, LostOwnership
+from zkms.message.frame import Frame
+from zkms.message.message import Message
+from zkms.tree.records import Part, Try
+from zkms.zookeeper.operations import Operation
+
+if TYPE_CHECKING:
+    from zkms.consume.dispatcher import Lane
+
+LATE = "not done within"
+RETURNED = "it was given back by nak()"
+OVERDUE = "its time to run was over, and it is given out again"
+
+
+class Held:
+    """Guarded by its lane's lock."""
+
+    __slots__ = (
+        "_known",
+        "_letters",
+        "_sent",
+        "count",
+        "done",
+        "extras",
+        "frame",
+        "given",
+        "lane",
+        "latest",
+        "numbers",
+        "otherwise",
+        "path",
+        "plain",
+        "priority",
+        "producer",
+        "published_at",
+        "replies",
+        "reserved",
+        "seq",
+        "sequence",
+        "size",
+        "topic",
+        "touched",
+        "tries",
+    )
+
+    def __init__(self, lane: Lane, frame: Frame, fetched: Fetched, part: Part | None) -> None:
+        self.lane = lane
+        self.frame = frame
+        self.topic = lane.topic if frame.topic is None else frame.topic
+        self.producer = frame.producer
+        self.seq = frame.seq
+        self.published_at = frame.published_at
+        self.count = len(frame.data)
+        self.extras = frame.extras
+        self.numbers = frame.numbers
+        self.replies: Any = None
+        """Where answers to requests are sent from."""
+        self.path = fetched.path
+        self.sequence = fetched.entry.sequence
+        self.size = len(fetched.raw)
+        self.priority = fetched.entry.priority
+        self.done = 0 if part is None else mask_of(part, self.count)
+        """A bit for each message that is done with."""
+        self.tries: dict[int, Try] = {} if part is None else dict(part.tries)
+        """What the ledger knows of messages that were given out before."""
+        self.given: dict[int, int] = {}
+        """How often messages were given out, this time included; once, if nothing is said."""
+        self.latest: dict[int, Message] = {}
+        """Messages that were given out again: only the latest counts."""
+        self.touched: dict[int, float] = {}
+        """Until when messages have time to run, where that was prolonged."""
+        self.reserved = 0
+        """A bit for each message that was noted as given out, in the ledger, before it was."""
+        expires = frame.extras is not None and any(extra is not None and extra.expires for extra in frame.extras)
+        self.plain = part is None and not expires
+        """Whether nothing has to be looked at before a message is given out."""
+        self._letters: list[tuple[int, Operation]] = []
+        self.otherwise = 0
+        """Bits of those that are done with without an ack: expired, or dead."""
+        self._sent = self._known = self.done
+        """What was said last to be done with, and what is known to be stored of it."""
+
+    # -- for the ledger ------------------------------------------------------------------------------------------
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of its messages are done with."""
+        return self.done == (1 << self.count) - 1
+
+    def snapshot(self) -> tuple[Part | None, list[Operation]]:
+        """What the ledger has to know of it, None if all is done with; and dead letters to be created, once."""
+        done = self._sent = self.done
+        letters = [operation for index, operation in self._letters if done >> index & 1]
+        self._letters = [(index, operation) for index, operation in self._letters if not done >> index & 1]
+        if done == (1 << self.count) - 1:
+            return None, letters
+        first = ((~done & (done + 1)).bit_length() or 1) - 1  # messages below this are done with
+        more = done >> first
+        tries = {index: tried for index, tried in list(self.tries.items()) if not done >> index & 1}
+        return Part(first, f"{more:x}" if more else "", tries), letters
+
+    def committed(self, zxid: int | None) -> None:
+        """What the last snapshot said is stored."""
+        new, self._known = self._sent & ~self._known & ~self.otherwise, self._sent
+        if new:
+            self.lane.stored(self, new, zxid)
+
+    def add_letter(self, index: int, operation: Operation) -> None:
+        """A dead letter that is created when the message is done with."""
+        self._letters.append((index, operation))
+
+    # -- for a message -------------------------------------------------------------------------------------------
+
+    def attempts(self, index: int) -> int:
+        """How often a message was given out."""
+        return self.given.get(index, 1)
+
+    def ack(self, message: Message) -> None:
+        """Done with; returns when that is stored."""
+        self.lane.until(self.start_ack(message), message)
+
+    def nak(self, message: Message, delay: float | None, error: str | None) -> None:
+        """To be given out again."""
+        self.lane.until(self.start_nak(message, delay, error), message)
+
+    def touch(self, message: Message) -> None:
+        """Its time to run begins anew."""
+        self.lane.touch(self, message)
+
+    def reject(self, message: Message, reason: str) -> None:
+        """To the dead letters."""
+        self.lane.until(self.start_reject(message, reason), message)
+
+    # The same without waiting: when the result is done, it is stored. None if there is nothing to wait for.
+
+    def start_ack(self, message: Message) -> Future[None] | None:
+        """Done with."""
+        return self.lane.ack(self, message)
+
+    def start_nak(self, message: Message, delay: float | None, error: str | None) -> Future[None] | None:
+        """To be given out again."""
+        if delay is not None and (not isinstance(delay, (int, float)) or not 0 <= delay < math.inf):
+            raise InvalidArgument(f"delay must be a number of seconds that is not negative, not {delay!r:.60}")
+        if error is not None and not isinstance(error, str):
+            raise InvalidArgument(f"error must be a str, not {error!r:.60}")
+        return self.lane.fail(self, message, error or "nak", delay)
+
+    def start_reject(self, message: Message, reason: str) -> Future[None] | None:
+        """To the dead letters."""
+        if not isinstance(reason, str) or not reason:
+            raise InvalidArgument(f"reject: give the reason as a str, not {reason!r:.60}")
+        return self.lane.bury(self, message, f"rejected: {reason}")
+
+    def check(self, message: Message) -> None:
+        """`AlreadyAcked` or `LostOwnership`, unless the message is in the caller's hands."""
+        index = message.index
+        if self.done >> index & 1:
+            raise AlreadyAcked(message.id)
+        if self.lane.lost is not None:
+            raise LostOwnership(message.id, self.lane.lost)
+        if self.latest.get(index, message) is not message:
+            raise LostOwnership(message.id, OVERDUE)
+        if self.tries and not self.is_out(message):
+            raise LostOwnership(message.id, OVERDUE if self.tries[index].error.startswith(LATE) else RETURNED)
+
+    def check_all(self, messages: list[Message]) -> None:
+        """The same for many messages of this entry, none of them twice."""
+        seen = self.done
+        careful = bool(self.latest or self.tries) or self.lane.lost is not None
+        for message in messages:
+            bit = 1 << message.index
+            if seen & bit:
+                raise AlreadyAcked(message.id)
+            seen |= bit
+            if careful:
+                self.check(message)
+
+    def is_ahead(self, index: int) -> bool:
+        """Whether a message was reserved by us, ahead of its turn, and not given out yet."""
+        return bool(self.reserved >> index & 1) and index not in self.given
+
+    def is_out(self, message: Message) -> bool:
+        """Whether a message is in somebody's hands."""
+        index = message.index
+        if self.done >> index & 1 or self.latest.get(index, message) is not message:
+            return False
+        tried = self.tries.get(index)  # a time at which it is due again says that it failed
+        return tried is None or not tried.due or self.given.get(index, 1) > tried.attempts
+
+    def expires(self, index: int) -> float:
+        """When a message expires; 0 for never."""
+        extra = None if self.extras is None else self.extras[index]
+        return 0.0 if extra is None else extra.expires
+
+    def is_expired(self, index: int) -> bool:
+        """Whether a message must not be given out any more."""
+        expires = self.expires(index)
+        return bool(expires) and time.time() >= expires
+
+    def finish(self, indexes: Iterable[int]) -> None:
+        """Note what is done with."""
+        done = self.done
+        for index in indexes:
+            done |= 1 << index
+            if self.tries or self.latest or self.touched:
+                self.tries.pop(index, None)
+                self.latest.pop(index, None)
+                self.touched.pop(index, None)
+        self.done = done
+
+
+def mask_of(part: Part, count: int) -> int:
+    """A bit for each of an entry's `count` messages that is done with; whatever the ledger says, not for more."""
+    done, whole = min(part.done, count), (1 << count) - 1
+    try:
+        return ((1 << done) - 1 | int(part.more or "0", 16) << done) & whole
+    except ValueError:
+        return (1 << done) - 1

@@ -1,0 +1,430 @@
+"""Who reads which lane: being a member of a group, and taking turns.
+
+A member is an ephemeral znode. One of them, the first by name, writes the plan: which member is to read which
+partition. The plan is a wish; what counts are the ledgers. A member gives back what the plan takes from it, once the
+messages in its hands are done with or out of time, and claims what the plan gives it, once its ledger has no owner, or
+an owner that is no member any more. So a partition has one owner at every moment, whatever members believe.
+
+Thread: `zkms-rota-TOPIC`. It wakes when members or the plan change, and looks by itself now and then.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from zkms.consume.assignment import Load, assign, slow_ones
+from zkms.consume.dispatcher import Lane
+from zkms.consume.ownership import Claim, claim
+from zkms.errors import (
+    BadVersion,
+    ConnectionLost,
+    InvalidArgument,
+    NodeExists,
+    NodeMissing,
+    TransactionFailed,
+    ZkmsError,
+)
+from zkms.names import check_name
+from zkms.tree.paths import lanes_of
+from zkms.tree.records import MemberState, Plan, Registration, decode, encode
+from zkms.zookeeper.operations import Create, Delete, Operation, SetData
+from zkms.zookeeper.session import Stat, State, failed_with
+
+if TYPE_CHECKING:
+    from zkms.bus import Bus
+
+log = logging.getLogger("zkms.rota")
+LOOK = 1.0
+"""Seconds after which a member looks by itself, whatever it was told."""
+REPEATEDLY, FORGIVEN = 3, 10
+"""Looks in a row at which a member was slow until it gets less, and until which it counts."""
+FIRST_REST, LONGEST_REST = 1.0, 60.0
+"""Seconds for which a partition is left alone that ZooKeeper does not let us write: at first, and at the most."""
+TICK = 0.25
+"""Seconds between two looks at what is in hand."""
+
+
+class Reading(Protocol):
+    """What the rota needs of a consumer."""
+
+    @property
+    def lanes(self) -> dict[int, Lane]:
+        """Those that it has."""
+        ...
+
+    def begin(self, number: int, path: str, claimed: Claim) -> None:
+        """A lane is its own: read it."""
+        ...
+
+    def end(self, number: int, timeout: float) -> None:
+        """A lane is to be given back."""
+        ...
+
+    def removed(self) -> None:
+        """The subscription was given up elsewhere."""
+        ...
+
+    def settle_up(self) -> None:
+        """Give back what could not be given back before."""
+        ...
+
+    pace: float
+    """Seconds that a message takes its handler."""
+
+    def tend(self) -> bool:
+        """Take back what was in hand for too long; True if its handler is stuck."""
+        ...
+
+
+class Rota:
+    """Keeps one consumer a member, and its lanes in step with the plan."""
+
+    def __init__(self, bus: Bus, topic: str, name: str, registration: Registration, consumer: Reading) -> None:
+        self.wake = threading.Event()
+        """Set when there is something to look at."""
+        self._session = bus.session
+        self._registrar = bus.registrar
+        self._tree = bus.tree
+        self._me = bus.client_id
+        self._topic = topic
+        self._name = name
+        self._group = registration.kind == "group"
+        self._partitions = len(lanes_of(name, registration))
+        self._queues = [bus.tree.queue(lane, topic) for lane in lanes_of(name, registration)]
+        self._consumer = consumer
+        self._generation = 0
+        self._leaving: dict[int, float] = {}
+        """Partitions that are to be given back, and until when their messages in hand are waited for."""
+        self._rests: dict[int, tuple[float, float]] = {}
+        """Partitions that we could not write: how long they are left alone, and until when."""
+        self.ttr = 30.0
+        """Seconds that messages in hand are waited for, before a partition is given back."""
+        self._closed = False
+        self._ends = 0.0
+        """Until when what is done with may be stored, once it is closed."""
+        self._stuck = False
+        self._slow: dict[str, int] = {}
+        self._timed = 0.0
+        self._unverified = False
+        self._recorded = bus.trail is not None
+        self._found: tuple[list[str], Stat] | None = None
+        """Who were members before we were; only a trail needs to know."""
+        self._looked = 0.0
+        self._shown = MemberState()
+        self._thread = threading.Thread(target=self._run, name=f"zkms-rota-{topic}", daemon=True)
+
+    # -- membership ----------------------------------------------------------------------------------------------
+
+    def join(self) -> None:
+        """Show that we are there, by a znode of our own: what was claimed before it was made is not ours."""
+        path = self._tree.member(self._name, self._topic, self._me)
+        self._registrar.stay(path, self)
+        generation = self._session.generation
+        deadline = time.monotonic() + self._session.config.request_timeout
+        former = -1  # which transaction made the znode that we wanted to replace, 0 for none; -1 before we did
+        while True:
+            stat = self._session.exists(path)
+            mine = self._session.client_id
+            ours = stat is not None and mine is not None and stat.ephemeralOwner == mine[0]
+            if ours and stat is not None and former not in (-1, stat.czxid):
+                break  # made by an attempt whose answer was lost
+            former = 0 if stat is None else stat.czxid
+            self._found = self._members() if self._recorded else None
+            operations: list[Operation] = [Delete(path)] if stat is not None else []
+            operations.append(Create(path, encode(self._state()), ephemeral=True))
+            try:
+                self._session.multi(operations)
+                break
+            except TransactionFailed as error:
+                if not isinstance(error.cause, (NodeMissing, NodeExists)) or time.monotonic() >= deadline:
+                    raise error.cause from error
+                if failed_with(error, NodeMissing, path=path) and stat is None:
+                    raise error.cause from error  # the subscription is gone
+            except ConnectionLost:
+                if time.monotonic() >= deadline:
+                    raise
+        self._generation = generation
+
+    def leave(self) -> None:
+        """Be no member any more."""
+        self._registrar.resign(self._tree.member(self._name, self._topic, self._me), self)
+
+    def _state(self) -> MemberState:
+        lanes = list(self._consumer.lanes.values())
+        return MemberState(
+            socket.gethostname(),
+            os.getpid(),
+            len(lanes),
+            sum(lane.out for lane in lanes),
+            sum(lane.handled for lane in lanes),
+            self._stuck,
+            float(f"{self._consumer.pace:.2g}"),
+            hands={lane.partition: lane.out for lane in lanes if lane.out},
+        )
+
+    def claim_alone(self, takeover: bool) -> str | None:
+        """Claim the only lane of a durable subscription; who has it, if somebody has."""
+        path = self._tree.ledger(self._name, self._topic, 0)
+        deadline = time.monotonic() + self._session.config.request_timeout
+
+        def may_take(owner: str, written: int) -> bool:
+            return takeover or owner == self._me or not self._is_member(owner, written)
+
+        claimed = claim(self._session, path, self._me, may_take, deadline)
+        if isinstance(claimed, str):
+            return claimed
+        self._consumer.begin(0, path, self._with_end(claimed))
+        return None
+
+    def _with_end(self, claimed: Claim) -> Claim:
+        """With the end of the former owner, if a trail needs to know it.
+
+        If it was no member when we joined, and nobody has joined or left since, its end was before that.
+        """
+        if claimed.clean or not self._recorded:
+            return claimed
+        now = self._session.exists(self._tree.members(self._name, self._topic))
+        if now is not None and self._found is not None:
+            members, before = self._found
+            if claimed.former not in members and now.cversion == before.cversion + 1:
+                return claimed._replace(ended=before.pzxid)
+        return claimed._replace(ended=claimed.zxid)
+
+    def _members(self) -> tuple[list[str], Stat] | None:
+        try:
+            return self._session.children(self._tree.members(self._name, self._topic))
+        except NodeMissing:
+            return None
+
+    def _is_member(self, client: str, since: int) -> bool:
+        """Whether a client is a member, and was one already at a transaction.
+
+        One that has closed its subscription while ZooKeeper did not answer, or was killed, and is back under the same
+        name, does not know of what it has not given back.
+        """
+        try:
+            check_name("client", client)
+        except InvalidArgument:
+            return False  # no znode can have that name: the ledger was overwritten
+        stat = self._session.exists(self._tree.member(self._name, self._topic, client))
+        return stat is not None and stat.czxid < since
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Look after it from now on."""
+        self._thread.start()
+        self.wake.set()
+
+    def reconnected(self) -> None:
+        """On the connection's thread: what we hold may have been taken from us."""
+        self._unverified = True
+        self.wake.set()
+
+    def close(self, timeout: float) -> None:
+        """Give all back, and leave; what waits for ZooKeeper now does so as soon as it can."""
+        self._ends = time.monotonic() + timeout
+        self._closed = True
+        self.wake.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+
+    def _depart(self) -> None:
+        try:
+            for number in list(self._consumer.lanes):
+                self._consumer.end(number, max(0.0, self._ends - time.monotonic()))
+        except ZkmsError as error:
+            log.warning("%s of %r could not be given back: %s", self._name, self._topic, error)
+        self.leave()
+
+    def _run(self) -> None:
+        while True:
+            self.wake.wait(TICK)
+            woken = self.wake.is_set()
+            self.wake.clear()
+            if self._closed:
+                self._depart()
+                return
+            try:
+                self._tend()
+                if self._session.state is State.CONNECTED and (woken or time.monotonic() - self._looked >= LOOK):
+                    self._looked = time.monotonic()
+                    self._look()
+            except ZkmsError as error:
+                if isinstance(error, NodeMissing) and self._is_removed():
+                    self._consumer.removed()
+                    self.leave()
+                    return
+                if not self._closed:
+                    log.warning("%s of %r: %s; looking again", self._name, self._topic, error)
+            except Exception:
+                log.exception("looking after %s of %r failed", self._name, self._topic)
+
+    def _is_removed(self) -> bool:
+        """Whether the subscription was given up by another process."""
+        try:
+            return self._session.exists(self._tree.registration(self._topic, self._name)) is None
+        except ZkmsError:
+            return False
+
+    def _tend(self) -> None:
+        stuck = self._consumer.tend()
+        if stuck != self._stuck:
+            self._stuck = stuck
+            log.warning("%s: the handler of %r %s", self._name, self._topic, "is stuck" if stuck else "goes on")
+            self._looked = 0.0
+
+    def _look(self) -> None:
+        if self._session.generation != self._generation and not self._closed:
+            self.join()
+            for lane in list(self._consumer.lanes.values()):
+                lane.hold.renew()
+        if self._unverified or not self._group:  # a durable one may be taken over while nothing is there to be acked
+            self._unverified = False
+            for lane in list(self._consumer.lanes.values()):
+                lane.hold.verify()
+        for number, lane in list(self._consumer.lanes.items()):
+            if lane.lost is not None:
+                self._leaving.pop(number, None)
+                self._consumer.end(number, 0.0)
+                if lane.hold.refused:
+                    self._rest(number)
+        self._consumer.settle_up()
+        if self._group:
+            self._follow_plan()
+        elif not self._consumer.lanes and not self._rests_now(0):
+            self._claim_again()
+        elif self._is_removed():
+            raise NodeMissing("the subscription was removed", path=self._tree.registration(self._topic, self._name))
+        self._show()
+
+    def _claim_again(self) -> None:
+        """A durable subscription that was taken from us is ours again when nobody has it."""
+        owner = self.claim_alone(takeover=False)
+        if owner is not None:
+            log.debug("%s of %r is read by %s", self._name, self._topic, owner)
+
+    def _rest(self, number: int) -> None:
+        """Claimed again at once, it would be lost again at once; each time in a row it is left alone for longer."""
+        now = time.monotonic()
+        last, until = self._rests.get(number, (0.0, 0.0))
+        rest = min(2 * last, LONGEST_REST) if now < until + LONGEST_REST and last else FIRST_REST
+        self._rests[number] = rest, now + rest
+        log.warning("partition %d of %s is left alone for %g s", number, self._name, rest)
+
+    def _rests_now(self, number: int) -> bool:
+        return number in self._rests and time.monotonic() < self._rests[number][1]
+
+    def _show(self) -> None:
+        state = self._state()
+        if state != self._shown:
+            path = self._tree.member(self._name, self._topic, self._me)
+            try:
+                self._session.multi([SetData(path, encode(state))])
+                self._shown = state
+            except TransactionFailed as error:
+                if not failed_with(error, NodeMissing):
+                    raise error.cause from error
+                self._generation = 0  # join again
+
+    # -- the plan ------------------------------------------------------------------------------------------------
+
+    def _follow_plan(self) -> None:
+        members, _ = self._session.children(self._tree.members(self._name, self._topic), self.wake.set)
+        data, stat = self._session.get(self._tree.group(self._name, self._topic), self.wake.set)
+        plan = _read_plan(data)
+        if members and min(members) == self._me:
+            plan = self._plan(plan, members, stat.version)
+        mine = {number for number, member in plan.lanes.items() if member == self._me} if not self._stuck else set()
+        self._give_back(mine)
+        for number in sorted(mine - self._consumer.lanes.keys()):
+            if not self._closed and not self._rests_now(number):
+                self._take(number)
+
+    def _plan(self, plan: Plan, members: list[str], version: int) -> Plan:
+        """Write a better plan, if there is one."""
+        loads = self._loads(members)
+        lanes = assign(self._partitions, loads, plan.lanes)
+        if lanes == plan.lanes:
+            return plan
+        better = Plan(lanes)
+        try:
+            self._session.multi([SetData(self._tree.group(self._name, self._topic), encode(better), version)])
+        except TransactionFailed as error:
+            if not failed_with(error, BadVersion):
+                raise error.cause from error
+            self.wake.set()
+            return plan
+        return better
+
+    def _loads(self, members: list[str]) -> dict[str, Load]:
+        states: dict[str, MemberState] = {}
+        paths = {member: self._tree.member(self._name, self._topic, member) for member in members}
+        replies = {member: self._session.get_async(path) for member, path in paths.items()}
+        for member, reply in replies.items():
+            try:
+                data, _ = self._session.answer(reply, partial(self._session.get_async, paths[member]))
+                state = decode(data, MemberState)
+            except NodeMissing:
+                continue
+            except msgspec.MsgspecError:
+                state = MemberState()
+            states[member] = state
+        self._watch_pace({member: state.pace for member, state in states.items()})
+        return {
+            member: Load(stuck=state.stuck, slow=self._slow.get(member, 0) >= REPEATEDLY)
+            for member, state in states.items()
+        }
+
+    def _watch_pace(self, paces: dict[str, float]) -> None:
+        """Count how often members were seen to be slow, once a second; those who are not any more are forgiven."""
+        now = time.monotonic()
+        if now - self._timed < LOOK:
+            return
+        self._timed = now
+        slow = slow_ones(paces)
+        seen = {member: min(FORGIVEN, self._slow.get(member, 0) + (1 if member in slow else -1)) for member in paces}
+        self._slow = {member: times for member, times in seen.items() if times > 0}
+
+    def _give_back(self, mine: set[int]) -> None:
+        """What the plan takes from us: when nothing is in hand, or its time to run is over."""
+        now = time.monotonic()
+        for number, lane in list(self._consumer.lanes.items()):
+            if number in mine and number not in self._leaving:
+                continue
+            until = self._leaving.setdefault(number, now + self.ttr)
+            if lane.stop() or now >= until or self._stuck:
+                del self._leaving[number]
+                self._consumer.end(number, 5.0)
+            else:
+                self._looked = 0.0
+
+    def _take(self, number: int) -> None:
+        path = self._tree.ledger(self._name, self._topic, number)
+        deadline = time.monotonic() + self._session.config.request_timeout
+
+        def may_take(owner: str, written: int) -> bool:
+            return owner == self._me or not self._is_member(owner, written)  # asked now: it may have joined since
+
+        self._session.exists(path, self.wake.set)
+        claimed = claim(self._session, path, self._me, may_take, deadline)
+        if isinstance(claimed, str):
+            log.debug("partition %d of %s is still read by %s", number, self._name, claimed)
+        else:
+            self._consumer.begin(number, path, self._with_end(claimed))
+
+
+def _read_plan(data: bytes) -> Plan:
+    try:
+        return decode(data, Plan)
+    except msgspec.MsgspecError:
+        log.warning("the plan of a group was overwritten by another program: made anew")
+        return Plan()

@@ -1,0 +1,119 @@
+"""The bounded buffer between the reader and whoever takes a subscription's messages."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from zkms.deliver.priority_deque import Ranked
+from zkms.tree.entry import Entry
+
+MAX_BYTES = 8 * 1024 * 1024
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """An entry, its path and its data."""
+
+    entry: Entry
+    path: str
+    raw: bytes
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Something may have been missed at this place of the stream; `reason` says why."""
+
+    topic: str
+    subscription: str
+    reason: str
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """A gap that the reader noticed; those that are entries of the queue come as such."""
+
+    gap: Gap
+
+
+Item = Fetched | Marker
+
+
+class Inbox:
+    """First in, first out, by priority; `drained` is called when there is room again."""
+
+    def __init__(self, prefetch: int, drained: Callable[[], None]) -> None:
+        self._prefetch = prefetch
+        self._drained = drained
+        self._items: Ranked[Item] = Ranked()
+        self._messages = 0
+        self._bytes = 0
+        self._ready = threading.Condition()
+        self._closed = False
+        self._starved = False
+        """Whether the reader was refused room and waits to be told of some."""
+        self.arrived: Callable[[], None] | None = None
+        """Called after each put() and at the end, for a taker that does not wait in take(). Must not block."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether take() would return at once: an item is here, or none will ever be."""
+        return bool(self._items) or self._closed
+
+    @property
+    def top(self) -> int:
+        """The highest priority of what is here; -1 if nothing is."""
+        return self._items.top
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more will come."""
+        return self._closed
+
+    def room(self, messages: int, size: int) -> bool:
+        """Whether so much more may be fetched, on top of what is here."""
+        with self._ready:
+            roomy = self._messages + messages < self._prefetch and self._bytes + size < MAX_BYTES
+            self._starved = not roomy
+            return roomy
+
+    def put(self, item: Item) -> None:
+        """Hand an item over; never blocks, as the reader asks for `room` before it fetches."""
+        with self._ready:
+            self._items.append(item, item.entry.priority if isinstance(item, Fetched) else 0)
+            if isinstance(item, Fetched):
+                self._messages += item.entry.messages
+                self._bytes += len(item.raw)
+            self._ready.notify()
+        if self.arrived is not None:
+            self.arrived()
+
+    def take(self, timeout: float | None) -> Item | None:
+        """The next item; None after `timeout` seconds without one, or when closed and empty."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._ready:
+            while not self._items:
+                left = None if deadline is None else deadline - time.monotonic()
+                if self._closed or (left is not None and left <= 0):
+                    return None
+                self._ready.wait(left)
+            item = self._items.popleft()
+            if isinstance(item, Fetched):
+                self._messages -= item.entry.messages
+                self._bytes -= len(item.raw)
+            hungry = self._starved and self._messages <= self._prefetch // 2
+            if hungry:
+                self._starved = False
+        if hungry:
+            self._drained()
+        return item
+
+    def close(self, *, discard: bool) -> None:
+        """Wake whoever waits; what is left can still be taken unless `discard`."""
+        with self._ready:
+            self._closed = True
+            if discard:
+                self._items.clear()
+            self._ready.notify_all()
+        if self.arrived is not None:
+            self.arrived()

@@ -1,0 +1,104 @@
+"""From a queue entry's bytes to a subscriber's messages."""
+
+from __future__ import annotations
+
+import builtins
+import time
+from collections.abc import Callable, Iterator
+from itertools import count, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from zkms.consume.entry_state import Held
+from zkms.deliver.inbox import Fetched
+from zkms.errors import CannotDecode, InvalidArgument
+from zkms.message import frame as frames
+from zkms.message.codec import Codec, decode_with
+from zkms.message.message import Handover, Message
+
+if TYPE_CHECKING:
+    from zkms.request_reply import Replies
+
+
+class Undecodable(msgspec.Struct, frozen=True):
+    """A message that is not of the type, or made by a codec that is not here: its place in the entry, and why."""
+
+    index: int
+    error: CannotDecode | None
+    """None for one that is not delivered because it has expired."""
+
+
+class Unpacked(NamedTuple):
+    """An entry, and what is in it, in order: made while it is iterated over, once."""
+
+    entry: Handover
+    items: Iterator[Message] | Iterator[Message | Undecodable]
+
+
+class Unpacker:
+    """Decodes what a subscription gets, into the type it asks for."""
+
+    def __init__(
+        self,
+        topic: str,
+        type: Any,
+        codec: Codec | None,
+        make: builtins.type[Message] = Message,
+        replies: Replies | None = None,
+    ) -> None:
+        self._topic = topic
+        self._type = type
+        self._codec = codec
+        self._make = make
+        self._replies = replies
+        if type is not None:
+            try:
+                msgspec.json.Decoder(type)  # looks at the type, and refuses what no message could become
+            except (TypeError, NameError) as error:
+                raise InvalidArgument(f"type={type!r:.80} is nothing to decode into: {error}") from error
+
+    def unpack(self, fetched: Fetched, done: Callable[[str], None]) -> Unpacked:
+        """An entry's messages, or `CannotDecode` if it is no frame; `done` gets its path when all are done with."""
+        frame = frames.decode(fetched.raw)
+        path = fetched.path
+        entry = Handover(self._topic, frame, lambda: done(path), path, self._replies)
+        messages = map(self._make, frame.data, repeat(entry), count())
+        if frame.extras is not None and any(extra is not None and extra.expires for extra in frame.extras):
+            return Unpacked(entry, self._unexpired(messages, frame, fetched))
+        if self._type is None and frame.codec is None:
+            return Unpacked(entry, messages)
+        return Unpacked(entry, (self._convert(message, frame.codec, fetched) for message in messages))
+
+    def _unexpired(
+        self, messages: Iterator[Message], frame: frames.Frame, fetched: Fetched
+    ) -> Iterator[Message | Undecodable]:
+        for message in messages:
+            if message.expires is not None and time.time() >= message.expires:
+                yield Undecodable(message.index, None)
+            else:
+                yield self._convert(message, frame.codec, fetched)
+
+    def unpack_held(
+        self, fetched: Fetched, make: Callable[[frames.Frame], Held]
+    ) -> tuple[Held, Iterator[Message] | Iterator[Message | Undecodable]]:
+        """The same for an entry whose messages are acked one by one, which `make` makes of the frame."""
+        frame = frames.decode(fetched.raw)
+        entry = make(frame)
+        entry.replies = self._replies
+        messages = map(self._make, frame.data, repeat(entry), count())
+        if self._type is None and frame.codec is None:
+            return entry, messages
+        return entry, (self._convert(message, frame.codec, fetched) for message in messages)
+
+    def _convert(self, message: Message, codec: str | None, fetched: Fetched) -> Message | Undecodable:
+        try:
+            if codec is not None:
+                message.data = decode_with(self._codec, codec, message.data)
+            if self._type is not None:
+                message.data = msgspec.convert(message.data, self._type)
+        except Exception as error:  # noqa: BLE001 - a type may run code of the user's
+            name = getattr(self._type, "__name__", self._type)
+            reason = error.reason if isinstance(error, CannotDecode) else f"not a {name}: {error}"
+            return Undecodable(message.index, CannotDecode(reason, path=fetched.path, raw=fetched.raw))
+        return message

@@ -1,0 +1,435 @@
+"""A durable subscription read by place, for a reader that keeps its place itself: a streaming query and its checkpoint.
+
+A place is the number of an entry and of a message in it. ZooKeeper numbers the entries of a queue as they are stored,
+and never gives a number again: what lies between two places is the same whenever one looks, whatever was published
+since. Nothing is removed before `ack(place)`, and then only what lies before that place.
+
+The cursor is the subscription's only reader, as every other reader of a durable subscription is: it is a member, has
+claimed the ledger, and its acks are refused once somebody else has. A number that is missing was removed by others;
+that is an error, or at least a warning, never silence.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from zkms.bus import Bus
+from zkms.consume.dispatcher import Lane
+from zkms.consume.entry_state import mask_of
+from zkms.consume.group_member import Rota
+from zkms.consume.ownership import Claim, Hold
+from zkms.consume.watermark import first_after
+from zkms.errors import (
+    Closed,
+    ConnectionLost,
+    NodeMissing,
+    NotSubscribed,
+    StoreError,
+    SubscriptionInUse,
+    Unauthorised,
+    ZkmsError,
+)
+from zkms.replay.cursor_trail import Passage, Tell
+from zkms.replay.slices import Piece
+from zkms.subscribe.options import Request, enrol
+from zkms.tree.entry import Entry, parse_entry
+from zkms.tree.full_flag import Flag
+from zkms.tree.records import GapRecord, Part, QueueState, decode
+from zkms.zookeeper.operations import Operation
+from zkms.zookeeper.session import State
+
+log = logging.getLogger("zkms.cursor")
+VERIFY_EVERY = 1.0
+"""Seconds after which it is looked whether the subscription is still ours."""
+POLL = 0.2
+
+
+class Missing(ZkmsError):
+    """Messages between two places are not there any more, and nobody has read them here."""
+
+    def __init__(self, topic: str, name: str, what: str) -> None:
+        super().__init__(f"{name!r} of {topic!r}: {what}")
+        self.topic = topic
+        self.name = name
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Before a message: all entries below `entry` lie before it, and the first `message` messages of that one."""
+
+    queue: int
+    """The transaction that made the queue: one that was made anew numbers its entries anew."""
+    entry: int
+    message: int = 0
+    at: int = 0
+    """When it was decided on, in seconds since the epoch: what had expired by then is left out, now and ever after."""
+
+
+class _Listing(NamedTuple):
+    """A queue at one moment."""
+
+    made: int
+    created: int
+    """Entries that were ever put there: the number of the next."""
+    entries: list[Entry]
+    numbers: list[int]
+    strangers: int
+    """Znodes that are not ours, but have been given a number too."""
+
+    def between(self, first: int, last: int) -> list[Entry]:
+        """Entries with these numbers, without the last."""
+        return self.entries[bisect_left(self.numbers, first) : bisect_left(self.numbers, last)]
+
+    def absent(self, first: int, last: int) -> int:
+        """How many of these numbers no entry has, without the last."""
+        return max(0, last - first) - len(self.between(first, last))
+
+    def removed(self, first: int, last: int, state: QueueState) -> int:
+        """The same without those whose time was over."""
+        over = sum(self.absent(max(first, start), min(last, end + 1)) for start, end in state.expired)
+        return max(0, self.absent(first, last) - over)
+
+
+class _Done:
+    """What a hold is told of an entry: all of it is done with, or this part."""
+
+    def __init__(self, path: str, sequence: int, part: Part | None, tell: Tell | None) -> None:
+        self.path = path
+        self.sequence = sequence
+        self._part = part
+        self._tell = tell
+
+    @property
+    def complete(self) -> bool:
+        return self._part is None
+
+    def snapshot(self) -> tuple[Part | None, list[Operation]]:
+        return self._part, []
+
+    def committed(self, zxid: int | None) -> None:
+        if self._tell is not None:
+            self._tell(zxid)
+
+
+class _Seat:
+    """What the rota takes for a consumer: one that only wants to be a member, and to have the claim."""
+
+    pace = 0.0
+
+    def __init__(self) -> None:
+        self.claimed: tuple[str, Claim] | None = None
+        self.lanes: dict[int, Lane] = {}
+
+    def begin(self, number: int, path: str, claimed: Claim) -> None:  # noqa: ARG002 - there is one lane
+        self.claimed = path, claimed
+
+    def end(self, number: int, timeout: float) -> None:
+        """It has no lanes."""
+
+    def removed(self) -> None:
+        """The cursor looks for itself."""
+
+    def settle_up(self) -> None:
+        """It owes nothing."""
+
+    def tend(self) -> bool:
+        return False
+
+
+class Cursor:
+    """The reader of a durable subscription, by place. Not thread-safe.
+
+    `strict` raises `Missing` where messages were removed by others; else that is a warning.
+    """
+
+    def __init__(self, bus: Bus, topic: str, name: str, *, strict: bool = True, timeout: float = 60.0) -> None:
+        self.topic = topic
+        self.name = name
+        self._bus = bus
+        self._session = bus.session
+        self._strict = strict
+        self._timeout = timeout
+        self._queue = bus.tree.queue(name, topic)
+        self._news = threading.Event()
+        """Set when the queue is to be listed again."""
+        self._listing: _Listing | None = None
+        self._seat = _Seat()
+        self._rota: Rota | None = None
+        self._hold: Hold | None = None
+        self._passage: Passage | None = None
+        """Where the bus leaves a trail."""
+        self._flag: tuple[int, Flag] | None = None
+        """What is to be taken down for the gap of this number; kept until it is known to be."""
+        self._generation = 0
+        self._verified = 0.0
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def open(self, *, takeover: bool = False, patience: float | None = None) -> None:
+        """Subscribe, unless that is done, and become the only reader.
+
+        `SubscriptionInUse` if another process reads it, also after `patience` seconds: by default as long as ZooKeeper
+        may take to find out that the last reader was killed.
+        """
+        request = Request(topic=self.topic, name=self.name)
+        request.check()
+        found = self._bus.enrolment.find(self.topic, self.name)
+        if found is None or found.kind != "durable":  # else it is used as it is, whatever its limits and selectors
+            found, _ = enrol(self._bus, request)
+        rota = Rota(self._bus, self.topic, self.name, found, self._seat)
+        deadline = time.monotonic() + (2 * self._session.timeout + 5 if patience is None else patience)
+        try:
+            rota.join()
+            while (owner := rota.claim_alone(takeover)) is not None:
+                if time.monotonic() >= deadline:
+                    raise SubscriptionInUse(self.topic, self.name, owner)
+                time.sleep(POLL)
+        except BaseException:
+            rota.leave()
+            raise
+        assert self._seat.claimed is not None  # noqa: S101 - nobody else has it, so we do
+        path, claimed = self._seat.claimed
+        self._rota, self._generation = rota, self._session.generation
+        self._hold = Hold(self._session, path, claimed, lambda reason: log.warning("%s: %s", path, reason))
+        if not self._hold.handed.known:
+            ended = claimed.ended
+            first = first_after(self._session, self._queue, ended) if ended else self._look().created
+            self._hold.handed.doubtful = lambda: first
+        if self._bus.trail is not None:
+            place = self._bus.tree, self.topic, self.name
+            self._passage = Passage(self._bus.trail, self._session, *place, self._hold)
+            self._passage.began(claimed.zxid)
+        self._session.listen(self._changed)
+
+    def close(self) -> None:
+        """Let the next one read; what was not acked stays."""
+        hold, rota, self._hold, self._rota = self._hold, self._rota, None, None
+        if hold is None or rota is None:
+            return
+        if self._session.state is State.CONNECTED:
+            hold.drain(5.0)
+            hold.release()
+        rota.leave()
+
+    def _changed(self) -> None:
+        """On the connection's thread."""
+        hold = self._hold
+        self._news.set()
+        if hold is not None and self._session.state is State.CONNECTED:
+            hold.reconnected()
+
+    def _ours(self) -> Hold:
+        """Our hold, or `Closed` if another process has taken the subscription over."""
+        hold, rota = self._hold, self._rota
+        if hold is None or rota is None:
+            raise Closed("the cursor is closed")
+        if self._session.generation != self._generation:
+            rota.join()
+            hold.renew()
+            self._generation, self._verified = self._session.generation, 0.0
+        if time.monotonic() - self._verified >= VERIFY_EVERY:
+            hold.verify()
+            self._verified = time.monotonic()
+        if hold.lost is not None:
+            raise Closed(f"{self.name!r} of {self.topic!r} is not read here any more: {hold.lost}")
+        return hold
+
+    # -- places --------------------------------------------------------------------------------------------------
+
+    def begin(self) -> Place:
+        """The place before the first message that is not acked."""
+        hold, here = self._ours(), self._look()
+        if not here.entries:
+            return Place(queue=here.made, entry=here.created)
+        first = here.entries[0]
+        part = hold.parts.get(first.sequence)
+        return Place(
+            queue=here.made, entry=first.sequence, message=0 if part is None else min(part.done, first.messages)
+        )
+
+    def end(self) -> Place:
+        """The place behind all that is there now."""
+        self._ours()
+        here = self._look()
+        return Place(queue=here.made, entry=here.created)
+
+    def advance(self, start: Place, most: int | None = None, until: Place | None = None, wait: float = 0.0) -> Place:
+        """The place up to `most` messages behind `start`, and not behind `until`; `start` itself if nothing is there.
+
+        Waits up to `wait` seconds for the first message.
+        """
+        self._ours()
+        found = self._reach(start, self._look(), most, until)
+        if found is start and wait:
+            self._news.wait(wait)
+            found = self._reach(start, self._look(), most, until)
+        return found
+
+    def _reach(self, start: Place, here: _Listing, most: int | None, until: Place | None) -> Place:
+        begin = self._resume(start, here)
+        last = here.created if until is None or until.queue != here.made else min(until.entry, here.created)
+        entry, message = last, 0
+        for each in here.between(begin.entry, last):
+            first = begin.message if each.sequence == begin.entry else 0
+            count = max(0, each.messages - first)
+            if most is not None and count > most:
+                entry, message = each.sequence, first + most
+                break
+            most = None if most is None else most - count
+        if begin is start and (entry, message) <= (start.entry, start.message):
+            return start
+        return Place(queue=here.made, entry=entry, message=message, at=int(time.time()))
+
+    def _resume(self, start: Place, here: _Listing) -> Place:
+        if start.queue == here.made:
+            return start
+        self._missed("the subscription was given up, and made anew, since this place was noted")
+        return Place(queue=here.made, entry=0)
+
+    def pieces(self, start: Place, end: Place) -> list[Piece]:
+        """What lies between two places, in order: the same at every call until `end` is acked."""
+        hold, here = self._ours(), self._look()
+        if end.queue != here.made:
+            self._missed("the subscription was given up, and made anew, since this batch was planned")
+            return []
+        start = self._resume(start, here)
+        entries = here.between(start.entry, end.entry + bool(end.message))
+        self._check_numbers(here, start.entry, end.entry + bool(end.message))
+        found = []
+        for entry in entries:
+            path = self._path(entry)
+            if entry.gap:
+                self._missed(f"something may have been missed: {self._gap(path).reason}")
+                continue
+            first = start.message if entry.sequence == start.entry else 0
+            last = end.message if entry.sequence == end.entry else entry.messages
+            part = hold.parts.get(entry.sequence)
+            if first < last:
+                found.append(Piece(path, first, last, 0 if part is None else mask_of(part, entry.messages)))
+        return found
+
+    def _check_numbers(self, here: _Listing, first: int, last: int) -> None:
+        """`Missing` if there are numbers that no entry has, for another reason than their time being over."""
+        absent = here.absent(first, last)
+        if not absent:
+            return
+        state = self._state()
+        removed = here.removed(first, last, state)
+        if removed < absent:
+            log.warning("%r of %r: %d entries are left out, expired", self.name, self.topic, absent - removed)
+        if not removed:
+            return
+        reason = "by another reader of this name, or by hand"
+        if not state.reason.startswith("expired") and not here.removed(max(first, state.dropped + 1), last, state):
+            reason = state.reason
+        if here.strangers:
+            reason += f"; or their numbers were taken by {here.strangers} znodes that are not ours"
+        self._missed(f"{removed} entries from number {first} to {last - 1} were removed and not read here: {reason}")
+
+    def _missed(self, what: str) -> None:
+        if self._passage is not None:
+            self._passage.missed(what)
+        if self._strict:
+            raise Missing(self.topic, self.name, what)
+        log.warning("%r of %r: %s; going on", self.name, self.topic, what)
+
+    # -- acks ----------------------------------------------------------------------------------------------------
+
+    def ack(self, place: Place) -> None:
+        """All that lies before this place is done with: it is removed, and that is stored when this returns."""
+        hold, here = self._ours(), self._look()
+        if place.queue != here.made:
+            return
+        entries = here.between(0, place.entry)
+        flagging = [entry for entry in entries if entry.gap and self._gap(self._path(entry)).full]
+        parts: list[tuple[Entry, Part | None]] = [(entry, None) for entry in entries if entry not in flagging]
+        for entry in here.between(place.entry, place.entry + bool(place.message)):
+            before = hold.parts.get(entry.sequence)
+            part = _part(before, place.message, entry.messages)
+            if part != before:
+                parts.append((entry, part))
+        self._store(hold, parts, self._look_at(hold, place, [entry for entry, _ in parts]))
+        if flagging:  # publishers would find it full before that; and who dies here leaves the gap for the next one
+            last = flagging[-1].sequence
+            if self._flag is None or self._flag[0] != last:
+                self._flag = last, Flag(self._session, self._bus.tree, self.topic, self.name)
+            self._flag[1].take_down()
+            self._store(hold, [(entry, None) for entry in flagging], {})
+
+    def _store(self, hold: Hold, parts: Sequence[tuple[Entry, Part | None]], tellers: dict[int, Tell]) -> None:
+        stored = [
+            hold.mark(_Done(self._path(entry), entry.sequence, part, tellers.get(entry.sequence)), wait=True)
+            for entry, part in parts
+        ]
+        deadline = time.monotonic() + self._timeout
+        for future in stored:
+            try:
+                if future is not None:
+                    future.result(max(0.0, deadline - time.monotonic()))
+            except TimeoutError as error:
+                raise ConnectionLost("ZooKeeper did not answer; what was not acked now will be later") from error
+            except ZkmsError as error:
+                raise Closed(f"{self.name!r} of {self.topic!r} is not read here any more: {error}") from error
+
+    def _look_at(self, hold: Hold, place: Place, entries: Sequence[Entry]) -> dict[int, Tell]:
+        """Tell the trail what is handed over; how to tell it that this is acked. Nothing if nobody leaves one."""
+        if self._passage is None:
+            return {}
+        pieces = []
+        for entry in entries:
+            last = place.message if entry.sequence == place.entry else entry.messages
+            part = hold.parts.get(entry.sequence)
+            done = 0 if part is None else mask_of(part, entry.messages)
+            if not entry.gap:
+                pieces.append(Piece(self._path(entry), 0, last, done))
+        return self._passage.look(pieces, place.at)
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    def _look(self) -> _Listing:
+        """The queue as it is; listed again only after a change."""
+        if self._listing is not None and not self._news.is_set():
+            return self._listing
+        self._news.clear()
+        try:
+            names, stat = self._session.children(self._queue, self._news.set)
+        except NodeMissing as error:
+            raise NotSubscribed(self.topic, f"the subscription {self.name!r} was given up by somebody") from error
+        # ZooKeeper reports 2 * creates - children, as an int32. Every create counts, a stranger's too.
+        created = ((stat.cversion + stat.numChildren) & 0xFFFFFFFF) // 2
+        entries = sorted(entry for entry in map(parse_entry, names) if not entry.foreign and entry.sequence < created)
+        if len(entries) < len(names):
+            log.warning("%s has %d znodes that are not ours: left alone", self._queue, len(names) - len(entries))
+        numbers = [entry.sequence for entry in entries]
+        self._listing = _Listing(stat.czxid, created, entries, numbers, len(names) - len(entries))
+        return self._listing
+
+    def _path(self, entry: Entry) -> str:
+        return f"{self._queue}/{entry.name}"
+
+    def _gap(self, path: str) -> GapRecord:
+        try:
+            return decode(self._session.get(path)[0], GapRecord)
+        except (NodeMissing, Unauthorised, msgspec.MsgspecError):
+            return GapRecord("it cannot be told what")
+
+    def _state(self) -> QueueState:
+        try:
+            return decode(self._session.get(self._queue)[0], QueueState)
+        except msgspec.MsgspecError as error:
+            raise StoreError(f"overwritten by another program: {error}", path=self._queue) from error
+
+
+def _part(before: Part | None, message: int, count: int) -> Part:
+    """What is done with of an entry whose first messages now are."""
+    done = ((1 << message) - 1) | (0 if before is None else mask_of(before, count))
+    first = (~done & (done + 1)).bit_length() - 1
+    more = done >> first
+    tries = {} if before is None else {index: tried for index, tried in before.tries.items() if not done >> index & 1}
+    return Part(first, f"{more:x}" if more else "", tries)

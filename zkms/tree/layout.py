@@ -1,0 +1,170 @@
+"""The tree's outline: made once, recognised by its version ever after, and brought up to date when nobody is there."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from zkms.admin.discovery import Discovery
+from zkms.errors import (
+    BadVersion,
+    ConnectionLost,
+    InvalidArgument,
+    NewerLayout,
+    NodeExists,
+    NodeMissing,
+    StoreError,
+    TransactionFailed,
+    Unauthorised,
+)
+from zkms.tree.acl import Access, Rights
+from zkms.tree.paths import LAYOUT, Tree
+from zkms.tree.records import Layout, decode, encode
+from zkms.zookeeper.operations import Create, SetData
+from zkms.zookeeper.session import Session, failed_with
+
+
+def ensure_tree(session: Session, tree: Tree) -> None:
+    """Make the root and what stands below it in every tree; refuse one that is newer than we are, or not ours.
+
+    An older one is upgraded, unless clients are connected: they would not know what others write there from now on.
+    """
+    deadline = time.monotonic() + session.config.connect_timeout
+    while True:
+        try:
+            _ensure_tree(session, tree)
+            return
+        except ConnectionLost as error:  # each step does nothing where it was done before
+            if not error.outcome_unknown or time.monotonic() >= deadline:
+                raise
+        except TransactionFailed as error:  # somebody else has made it meanwhile, and may have other roles in mind
+            if not failed_with(error, BadVersion, path=tree.root) or time.monotonic() >= deadline:
+                raise error.cause from error
+
+
+def _refuse_if_used(session: Session, tree: Tree, layout: int) -> None:
+    try:
+        clients = sorted(session.children(tree.clients)[0])
+    except NodeMissing:
+        return
+    if clients:
+        others = f" and {len(clients) - 1:,} more" if len(clients) > 1 else ""
+        raise StoreError(
+            f"has layout {layout}, and clients that know nothing newer are connected: stop {clients[0]!r}{others}, "
+            f"then connect again and it is upgraded to layout {LAYOUT}",
+            path=tree.root,
+        )
+
+
+def _ensure_tree(session: Session, tree: Tree) -> None:
+    version = 0
+    try:
+        data, stat = session.get(tree.root)
+        version = stat.version
+    except NodeMissing:
+        data = b""
+    if data:
+        found = _decode(data, tree.root)
+        if found.layout > LAYOUT:
+            raise NewerLayout(tree.root, found.layout, LAYOUT)
+        _adopt(session, tree, found)
+        if found.layout == LAYOUT:
+            return
+        _refuse_if_used(session, tree, found.layout)
+    elif session.config.access is not None:
+        session.adopt(session.config.access, tree.root)
+        if session.rights is None or not session.rights.cleans:
+            raise Unauthorised(
+                "is not made yet, and one of its cleaners has to make it: start that first", path=tree.root
+            )
+        _refuse_strangers(session, tree)  # nothing is made among what is theirs; and again when all is there
+    levels = tree.root.split("/")[1:]
+    parents = ["/" + "/".join(levels[:depth]) for depth in range(1, len(levels) + 1)]
+    for path in (*parents, *_outline(session, tree)[1:]):
+        try:
+            if session.exists(path) is None:
+                session.multi([Create(path)])
+        except TransactionFailed as error:
+            if failed_with(error, NodeMissing) and path == parents[0]:
+                hosts = session.config.hosts
+                raise StoreError(f"the chroot in hosts={hosts!r} does not exist: create it first") from error
+            if not failed_with(error, NodeExists):
+                raise error.cause from error
+    _refuse_strangers(session, tree)
+    policy = None if session.rights is None else session.rights.access.record()
+    session.multi([SetData(tree.root, encode(Layout(LAYOUT, policy)), version)])
+
+
+def _outline(session: Session, tree: Tree) -> tuple[str, ...]:
+    """ROOT and what stands below it."""
+    # Where only cleaners may create below ROOT, what others make elsewhere has to be there.
+    return (tree.root, *tree.skeleton, *((tree.staged,) if session.rights else ()))
+
+
+def strangers(session: Session, tree: Tree, rights: Rights) -> dict[str, str]:
+    """What is there of the outline and not as the policy makes it: in what way, by its path.
+
+    Those who are no cleaners look at what they may look at, and see digests without their hashes.
+    """
+    faults: dict[str, str] = {}
+
+    def failed(path: str, error: StoreError) -> None:
+        if not isinstance(error, Unauthorised):
+            raise error
+        if rights.cleans:
+            faults[path] = "its cleaners may not even look at its ACL"
+
+    for path, (found, stat) in Discovery(session, tree).ask(_outline(session, tree), session.acl_async, failed).items():
+        differing = rights.differing(path, found)
+        if differing:
+            faults[path] = f"the rights there of {', '.join(differing)} are not those of the policy"
+        elif stat.aversion:  # whoever had a right there before may have left something below it
+            faults[path] = "its ACL was changed after it was made"
+    return faults
+
+
+def _refuse_strangers(session: Session, tree: Tree) -> None:
+    """Where `access` is given: refuse a ROOT, or what stands below it, that somebody else was quicker to make."""
+    if session.config.access is None or session.rights is None:
+        return
+    for path, fault in strangers(session, tree, session.rights).items():
+        raise InvalidArgument(
+            f"{path} was not made for these roles: {fault}. Have {tree.root} removed with all that is in it, "
+            "or choose another root"
+        )
+
+
+def adopt_policy(session: Session, tree: Tree) -> None:
+    """Go by the policy of a tree, if it has one that can be read: for those who only look."""
+    try:
+        data, _ = session.get(tree.root)
+        _adopt(session, tree, decode(data, Layout))
+    except (NodeMissing, Unauthorised, msgspec.MsgspecError):
+        return
+
+
+def _decode(data: bytes, root: str) -> Layout:
+    try:
+        return decode(data, Layout)
+    except msgspec.MsgspecError as error:
+        raise StoreError("holds another program's data: choose another root", path=root) from error
+
+
+def _adopt(session: Session, tree: Tree, found: Layout) -> None:
+    """Go by the policy that is found, if it is the one that we were given, or we were given none."""
+    given = session.config.access
+    if found.access is None:
+        if given is not None:
+            raise InvalidArgument(
+                f"{tree.root} was made without access=, and all that is in it has other ACLs: choose another root"
+            )
+        return
+    try:
+        policy = Access(**{str(role): tuple(found.access[role]) for role in ("producers", "subscribers", "cleaners")})
+    except (InvalidArgument, KeyError) as error:
+        raise StoreError(f"the policy it was made with cannot be read: {error}", path=tree.root) from error
+    if given is not None and given != policy:
+        raise InvalidArgument(f"{tree.root} was made with {policy!r}, and access= says otherwise: {given!r}")
+    session.adopt(policy, tree.root)
+    _refuse_strangers(session, tree)

@@ -1,0 +1,246 @@
+"""Every znode path of zkms, spelled here and nowhere else.
+
+    ROOT                                layout version and policy (access.py), written once the rest exists
+      clients/ID                        ephemeral: one per connected process (host, pid, version)
+      subscribers                       `Patterns`: the topics in use that stand for others
+      subscribers/TOPIC                 its data version is the membership epoch: bumped by every (un)subscribe and flag
+      subscribers/TOPIC/SUBSCRIPTION    a `Registration`: ephemeral if live, persistent if durable or a group
+      subscribers/TOPIC/SUBSCRIPTION!   persistent flag: the queue is over its limit, publishers skip it
+      messages/LANE/TOPIC               a queue; its data is a `QueueState`
+      messages/LANE/TOPIC/ENTRY         sequential persistent: a frame of 1..n messages, a pointer to one, or a gap
+      groups/SUBSCRIPTION/TOPIC         a durable subscription or a group: its `Plan`, who is to read which partition
+      groups/SUBSCRIPTION/TOPIC/members/CLIENT  ephemeral: who is there to read it
+      groups/SUBSCRIPTION/TOPIC/lanes/N `Ledger`: who reads partition N, and how far; its version is the fence
+      bodies/PRODUCER/NUMBER            a frame that was too big for a copy in every queue
+      delayed/BUCKET/ENTRY              a frame that is not due yet, or a `Moved` record: see delayed.py
+      ids/TOPIC/SHARD/HASH              a message id that must not be stored again for a while
+      ids/TOPIC/w.SECONDS.SEQUENCE      the hashes of a frame's ids: by these they are forgotten
+      dead/SUBSCRIPTION/TOPIC/ENTRY     dead letters, and what was found in a queue and is not ours, byte by byte
+      producers/ID                      `ProducerState`: last sequence number, for exactly-once publish
+      cleaner/CANDIDATE                 ephemeral sequential: who stands for election; the lowest leads
+      restores                          `Restores`: whose restore may write, by its version, and how far each file's got
+      staged/JOB                        `Job` of staging.py: what it publishes, and how far it is
+      staged/JOB/RUN                    bytes that are staged below it
+      staged/JOB/RUN/PART/NUMBER        messages put aside by one process until the job is committed
+
+A lane is one queue of a subscription. Live and durable subscriptions have one, called as they are; a group has one for
+each partition, `GROUP#N`.
+
+What entries are called is in entry.py, what znodes hold in records.py.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+
+import msgspec
+
+from zkms.tree.records import Registration
+
+LAYOUT = 2
+FULL_MARK = "!"
+ID_LOG = "w."
+LANE_MARK = "#"
+_HASH = re.compile(r"[0-9a-f]{32}")
+
+
+class Tree(msgspec.Struct, frozen=True):
+    """The paths below one root."""
+
+    root: str
+
+    @property
+    def clients(self) -> str:
+        """Parent of the connected processes."""
+        return f"{self.root}/clients"
+
+    @property
+    def subscribers(self) -> str:
+        """Parent of the topics."""
+        return f"{self.root}/subscribers"
+
+    @property
+    def messages(self) -> str:
+        """Parent of the queues."""
+        return f"{self.root}/messages"
+
+    @property
+    def bodies(self) -> str:
+        """Parent of the producers' bodies."""
+        return f"{self.root}/bodies"
+
+    @property
+    def dead(self) -> str:
+        """Parent of what was set aside."""
+        return f"{self.root}/dead"
+
+    @property
+    def producers(self) -> str:
+        """Parent of the producers' sequence numbers."""
+        return f"{self.root}/producers"
+
+    @property
+    def cleaner(self) -> str:
+        """Parent of the candidates for the cleaner's election."""
+        return f"{self.root}/cleaner"
+
+    @property
+    def groups(self) -> str:
+        """Parent of what durable subscriptions and groups know of themselves."""
+        return f"{self.root}/groups"
+
+    @property
+    def delayed(self) -> str:
+        """Parent of the buckets of what is not due yet."""
+        return f"{self.root}/delayed"
+
+    def bucket(self, begins: int) -> str:
+        """Where that waits which is due in the seconds from then on."""
+        return f"{self.root}/delayed/{begins:012d}"
+
+    @property
+    def ids(self) -> str:
+        """Parent of the remembered message ids."""
+        return f"{self.root}/ids"
+
+    @property
+    def restores(self) -> str:
+        """What is known of restores; made by the first."""
+        return f"{self.root}/restores"
+
+    @property
+    def staged(self) -> str:
+        """Parent of the jobs that publish in two steps; made by the first."""
+        return f"{self.root}/staged"
+
+    @property
+    def skeleton(self) -> tuple[str, ...]:
+        """What exists in every zkms tree, in the order of creation."""
+        return (
+            self.clients, self.subscribers, self.messages, self.bodies, self.dead, self.producers, self.cleaner,
+            self.groups, self.delayed, self.ids,
+        )  # fmt: skip
+
+    def client(self, client: str) -> str:
+        """One connected process."""
+        return f"{self.clients}/{client}"
+
+    def topic(self, topic: str) -> str:
+        """A topic: parent of its registrations, bearer of its epoch."""
+        return f"{self.subscribers}/{topic}"
+
+    def registration(self, topic: str, subscription: str) -> str:
+        """Who subscribes to a topic."""
+        return f"{self.subscribers}/{topic}/{subscription}"
+
+    def full_flag(self, topic: str, subscription: str) -> str:
+        """Exists while publishers skip the subscription's queue, which is over its limit."""
+        return f"{self.subscribers}/{topic}/{subscription}{FULL_MARK}"
+
+    def subscription(self, lane: str) -> str:
+        """Parent of a lane's queues."""
+        return f"{self.messages}/{lane}"
+
+    def queue(self, lane: str, topic: str) -> str:
+        """A lane's queue for one topic."""
+        return f"{self.messages}/{lane}/{topic}"
+
+    def group(self, subscription: str, topic: str) -> str:
+        """What a durable subscription or a group knows of itself."""
+        return f"{self.groups}/{subscription}/{topic}"
+
+    def members(self, subscription: str, topic: str) -> str:
+        """Parent of those who are there to read it."""
+        return f"{self.groups}/{subscription}/{topic}/members"
+
+    def member(self, subscription: str, topic: str, client: str) -> str:
+        """One who is there to read it."""
+        return f"{self.groups}/{subscription}/{topic}/members/{client}"
+
+    def ledgers(self, subscription: str, topic: str) -> str:
+        """Parent of the ledgers."""
+        return f"{self.groups}/{subscription}/{topic}/lanes"
+
+    def ledger(self, subscription: str, topic: str, partition: int) -> str:
+        """Who reads a partition, and how far."""
+        return f"{self.groups}/{subscription}/{topic}/lanes/{partition}"
+
+    def bodies_of(self, producer: str) -> str:
+        """Parent of one producer's bodies."""
+        return f"{self.bodies}/{producer}"
+
+    def body(self, producer: str, number: int) -> str:
+        """A frame that entries of several queues point to; its number is that of its first message."""
+        return f"{self.bodies}/{producer}/{number}"
+
+    def shelf(self, subscription: str) -> str:
+        """Parent of what was set aside from a subscription's queues."""
+        return f"{self.dead}/{subscription}"
+
+    def dead_queue(self, subscription: str, topic: str) -> str:
+        """What was set aside from a subscription's queue."""
+        return f"{self.dead}/{subscription}/{topic}"
+
+    def id(self, topic: str, id: str) -> str:
+        """What remembers a message id."""
+        digest = id_hash(id)
+        return f"{self.ids}/{topic}/{digest[:2]}/{digest[2:]}"
+
+    def id_log(self, topic: str, at: float) -> str:
+        """Where to create the log of a frame's ids, by which they are forgotten; ZooKeeper appends the sequence."""
+        return f"{self.ids}/{topic}/{ID_LOG}{int(at)}."
+
+    def letter(self, subscription: str, topic: str, size: int) -> str:
+        """Where to create a dead letter; ZooKeeper appends the sequence."""
+        return f"{self.dead_queue(subscription, topic)}/d.1.{size}."
+
+    def staged_job(self, job: str) -> str:
+        """A job that publishes in two steps."""
+        return f"{self.staged}/{job}"
+
+    def staged_run(self, job: str, run: str) -> str:
+        """What is put aside for one run of a job."""
+        return f"{self.staged}/{job}/{run}"
+
+    def staged_part(self, job: str, run: str, part: str) -> str:
+        """What one process has put aside for it."""
+        return f"{self.staged}/{job}/{run}/{part}"
+
+    def producer(self, producer: str) -> str:
+        """A producer's last sequence number."""
+        return f"{self.producers}/{producer}"
+
+
+def id_hash(id: str) -> str:
+    """What a message id is remembered as."""
+    return blake2b(id.encode(), digest_size=16).hexdigest()
+
+
+def id_log_time(name: str) -> int:
+    """When a log of ids was made, in seconds since the epoch; -1 if that is none."""
+    seconds = name.removeprefix(ID_LOG).partition(".")[0]
+    return int(seconds) if name.startswith(ID_LOG) and seconds.isascii() and seconds.isdigit() else -1
+
+
+def hashes_in(topic_path: str, data: bytes) -> list[str]:
+    """The paths of the ids that a log names."""
+    names = data.decode("ascii", "replace").split()
+    return [f"{topic_path}/{name[:2]}/{name[2:]}" for name in names if _HASH.fullmatch(name)]
+
+
+def lanes_of(subscription: str, registration: Registration) -> list[str]:
+    """The names of a subscription's lanes, in the order of its partitions."""
+    if registration.kind != "group":
+        return [subscription]
+    return [lane_of(subscription, number) for number in range(registration.partitions)]
+
+
+def lane_of(group: str, partition: int) -> str:
+    """The lane of a group's partition."""
+    return f"{group}{LANE_MARK}{partition}"
+
+
+def subscription_of(lane: str) -> str:
+    """The subscription that a lane belongs to."""
+    return lane.partition(LANE_MARK)[0]
