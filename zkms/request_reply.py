@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from zkms.message.message import Message
     from zkms.publish.receipt import Receipt
 
-TOPIC = "zkms.request_reply"
+TOPIC = "zkms.replies"
 ASKER = "zkms-reply-to"
 """The client that asks: of a request; and of an answer, so that only that one gets it."""
 LANE = "zkms-from"

@@ -135,7 +135,7 @@ def test_a_commit_killed_with_its_process_is_finished_by_another(
     chunks = stage(bus, run, range(45))
     code = f"""
 import os, signal
-from zkms import staging
+from zkms.replay import stage as staging
 from zkms.bus import Bus, connect
 send, sent = Bus._send, []
 def counted(self, *args):

@@ -350,7 +350,7 @@ def test_all_that_expired_while_no_query_ran_is_left_out(
     for minutes in range(1, 4):
         sweep(bus, later=60.0 * minutes + 30)
     end = seen(cursor, 1, 3, 5, 6, 7, 8, 9)
-    with caplog.at_level(logging.WARNING, "zkms.replay.cursor"):
+    with caplog.at_level(logging.WARNING, "zkms.cursor"):
         found = read(bus, cursor, begin, end)
     assert found == ["between 1", "between 2", "between 3", "4", "between 4", "5", "between 5"]
     assert "3 entries are left out, expired" in caplog.text
