@@ -51,11 +51,13 @@ def attempt(
 def create_if_missing(session: Session, *paths: str, data: bytes = b"", deadline: float | None = None) -> bool:
     """Make each of these persistent znodes that is not there, parents first; True if one of them was made.
 
-    `NodeMissing` if a parent that is not among them is missing.
+    Looks first: ZooKeeper refuses a create for lack of rights before it says that the znode is there. `NodeMissing` if
+    a parent that is not among them is missing.
     """
     made = False
     for path in paths:
-        made = attempt(session, [Create(path, data)], NodeExists, deadline=deadline).stored or made
+        if session.exists(path, deadline=deadline) is None:
+            made = attempt(session, [Create(path, data)], NodeExists, deadline=deadline).stored or made
     return made
 
 
