@@ -24,7 +24,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 from zkms.admin.dead_letters import DEFAULT_LIMIT as MOST_LETTERS
-from zkms.admin.dead_letters import DeadLetterInfo, Letters
+from zkms.admin.dead_letters import DeadLetterInfo, DeadLetters
 from zkms.admin.delayed import DelayedInfo, delayed_by_topic
 from zkms.admin.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionInfo, TopicInfo
 from zkms.admin.groups import GroupInfo, Groups
@@ -44,23 +44,23 @@ from zkms.message.codec import Codec, check_codec
 from zkms.message.encode import frame_budget, pack
 from zkms.message.frame import Packed
 from zkms.names import check_topic
-from zkms.publish.audience import Membership
+from zkms.publish.audience import Audience
 from zkms.publish.batching import Batching
 from zkms.publish.delayed import FRAME_BYTES, FRAME_MESSAGES, due_at
 from zkms.publish.many import publish_all, result
-from zkms.publish.pipeline import Publisher
+from zkms.publish.pipeline import Pipeline
 from zkms.publish.producer import Producer
 from zkms.publish.receipt import Receipt
 from zkms.publish.shipment import Shipment
 from zkms.publish.topic_publisher import TopicPublisher
-from zkms.request_reply import Replies
-from zkms.subscribe.durable_registration import Enrolment
-from zkms.subscribe.live_registration import Registrar
+from zkms.request_reply import RequestReply
+from zkms.subscribe.durable_registration import DurableRegistration
+from zkms.subscribe.live_registration import LiveRegistration
 from zkms.subscribe.options import (
     DEFAULT_LIMIT,
     DEFAULT_PARTITIONS,
     Overflow,
-    Request,
+    SubscribeOptions,
     check_positive,
     check_target,
     enrol,
@@ -145,27 +145,27 @@ class Bus:
         self.tree = Tree(config.root)
         self.session = Session(config)
         self.acks = Acks(self.session)
-        self.enrolment = Enrolment(self.session, self.tree, config.client_id)
-        self.registrar = Registrar(
+        self.enrolment = DurableRegistration(self.session, self.tree, config.client_id)
+        self.registrar = LiveRegistration(
             self.session,
             self.tree,
             config.client_id,
             prepare=lambda: ensure_tree(self.session, self.tree),
             make_topic=self.enrolment.make_topic,
         )
-        self._membership = Membership(self.session, self.tree)
-        self._publisher = Publisher(
+        self._membership = Audience(self.session, self.tree)
+        self._publisher = Pipeline(
             self.session,
             self.tree,
             self._membership,
             Producer(self.session, self.tree, config.producer or config.client_id, config.client_id),
         )
         self._batching = Batching(self._publisher)
-        self.replies = Replies(self)
+        self.replies = RequestReply(self)
         """Questions of ours, and answers to those of others."""
         self._discovery = Discovery(self.session, self.tree)
         self._groups = Groups(self.session, self.tree)
-        self._letters = Letters(self.session, self.tree)
+        self._letters = DeadLetters(self.session, self.tree)
         self.trail: Recorder | None = None
         """Made when the bus is opened, if it was asked for."""
         self._recorded = (0, State.CONNECTING)
@@ -618,7 +618,7 @@ class Bus:
         self._check_open()
         return subscribe(
             self,
-            Request(
+            SubscribeOptions(
                 topic=topic,
                 handler=handler,
                 name=name,
@@ -659,7 +659,7 @@ class Bus:
         False if it is there already; `GroupMismatch` if that one has other partitions.
         """
         self._check_open()
-        request = Request(
+        request = SubscribeOptions(
             topic=topic,
             group=group,
             partitions=partitions,

@@ -85,7 +85,7 @@ class Question:
         return Answers(came, missing)
 
 
-class Replies:
+class RequestReply:
     """Asks and answers for one bus. Thread-safe."""
 
     def __init__(self, bus: Bus) -> None:

@@ -14,15 +14,15 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from zkms.consume.entry_state import Held
-from zkms.consume.ownership import Hold
+from zkms.consume.entry_state import EntryState
+from zkms.consume.ownership import Ownership
 from zkms.errors import AlreadyAcked, Closed, ConnectionLost, InvalidArgument, LostOwnership, TransactionFailed
 from zkms.message.codec import Codec
 from zkms.message.message import Message
-from zkms.publish.delayed import Postponed, due_at
+from zkms.publish.delayed import DelayedFrame, due_at
 from zkms.publish.many import result
 from zkms.publish.receipt import Receipt
-from zkms.publish.shipment import Outgoing, Shipment
+from zkms.publish.shipment import OutgoingFrame, Shipment
 from zkms.tree.records import Ledger
 from zkms.zookeeper.operations import Operation
 
@@ -41,14 +41,14 @@ class Transaction:
         self._bus = bus
         self._timeout = timeout
         self._messages: list[Message] = []
-        self._frames: list[Outgoing] = []
+        self._frames: list[OutgoingFrame] = []
         self._over = False
 
     def ack(self, message: Message) -> None:
         """Done with, if all of the transaction is stored."""
         self._check()
         entry = message.entry
-        if not isinstance(entry, Held):
+        if not isinstance(entry, EntryState):
             raise InvalidArgument(
                 f"{message!r} is live: only messages of durable subscriptions and groups are acked here"
             )
@@ -81,9 +81,9 @@ class Transaction:
         packed = self._bus.packed(topic, data, key, headers, id, codec, priority=priority, ttl=ttl)
         options = self._bus.options(topic, to_self, if_nobody)
         if due is None:
-            self._frames.append(Outgoing(topic, [packed], deadline=0.0, **options))
+            self._frames.append(OutgoingFrame(topic, [packed], deadline=0.0, **options))
         else:
-            self._frames.append(Postponed(topic, [packed], due=due, drop=options["drop"], deadline=0.0))
+            self._frames.append(DelayedFrame(topic, [packed], due=due, drop=options["drop"], deadline=0.0))
 
     def _check(self) -> None:
         if self._over:
@@ -129,9 +129,9 @@ class Transaction:
                 ack.stored = True
         self.receipts = [result(frame.future, deadline) for frame in self._frames]
 
-    def _by_hold(self) -> list[tuple[Hold, list[Message]]]:
+    def _by_hold(self) -> list[tuple[Ownership, list[Message]]]:
         """In an order that is the same for all, so that two transactions never wait for each other."""
-        lots: dict[str, tuple[Hold, list[Message]]] = {}
+        lots: dict[str, tuple[Ownership, list[Message]]] = {}
         for message in self._messages:
             hold = message.entry.lane.hold
             lots.setdefault(hold.path, (hold, []))[1].append(message)
@@ -141,14 +141,14 @@ class Transaction:
 class _Acks:
     """The messages of one lane that are acked together."""
 
-    def __init__(self, hold: Hold, messages: list[Message], deadline: float) -> None:
+    def __init__(self, hold: Ownership, messages: list[Message], deadline: float) -> None:
         self.operations: list[Operation] = []
         self.stored = False
         self._hold = hold
         self._messages = messages
         self._deadline = deadline
         self._ledger: Ledger | None = None
-        self._entries: list[Held] = list({id(m.entry): m.entry for m in messages}.values())
+        self._entries: list[EntryState] = list({id(m.entry): m.entry for m in messages}.values())
 
     def __enter__(self) -> _Acks:
         lane = self._messages[0].entry.lane

@@ -13,7 +13,7 @@ notify     what systemd hears
 
 from zkms_cleaner.cleaner import Cleaner
 from zkms_cleaner.election import Election, Lead
-from zkms_cleaner.orphans import Finding
-from zkms_cleaner.sweep import Cut, Sweeper, Swept
+from zkms_cleaner.orphans import OrphanFinding
+from zkms_cleaner.sweep import SweepCut, Sweeper, Swept
 
-__all__ = ["Cleaner", "Cut", "Election", "Finding", "Lead", "Sweeper", "Swept"]
+__all__ = ["Cleaner", "Election", "Lead", "OrphanFinding", "SweepCut", "Sweeper", "Swept"]

@@ -11,9 +11,9 @@ from zkms.errors import Closed, TransactionFailed, ZkmsError
 from zkms.trail.recorder import Recorder
 from zkms.tree.paths import Tree
 from zkms.zookeeper.session import Session, State
-from zkms_cleaner.delays import Delays
+from zkms_cleaner.delays import DelayedView
 from zkms_cleaner.election import Election, Lead
-from zkms_cleaner.sweep import Cut, Sweeper, Swept
+from zkms_cleaner.sweep import SweepCut, Sweeper, Swept
 
 log = logging.getLogger("zkms.cleaner")
 INTERVAL = 30.0
@@ -51,7 +51,7 @@ class Cleaner:
         self._sweeper = Sweeper(
             session, tree, grace=grace, unused_after=unused_after, trail=trail, stopped=lambda: self._closed
         )
-        self._delays = Delays(session, tree, trail=trail, lost=self._election.wake.set)
+        self._delays = DelayedView(session, tree, trail=trail, lost=self._election.wake.set)
         self._thread = threading.Thread(target=self._run, name="zkms-cleaner", daemon=True)
 
     @property
@@ -90,7 +90,7 @@ class Cleaner:
                         next_sweep = self._sweep(lead)
                     wait = max(0.0, next_sweep - time.monotonic())
                 self.failures = 0
-            except Cut:
+            except SweepCut:
                 log.info("sweep cut short: the cleaner is closing")
             except Exception as error:  # noqa: BLE001 - a cleaner that dies of one sweep would leave all that comes later
                 wait = min(self._interval, PAUSE)

@@ -55,7 +55,7 @@ class _Bucket:
         """Frames in it when it was listed."""
 
 
-class Delays:
+class DelayedView:
     """Moves messages when they are due, as long as it is told that we lead."""
 
     def __init__(

@@ -34,9 +34,9 @@ from zkms.errors import (
 )
 from zkms.message import frame as frames
 from zkms.message.frame import Frame, Packed
-from zkms.publish.audience import Members, Membership
+from zkms.publish.audience import Audience, Members
 from zkms.publish.routing import route
-from zkms.publish.shipment import Epochs, Outgoing, Picks, epochs
+from zkms.publish.shipment import Epochs, OutgoingFrame, Picks, epochs
 from zkms.trail.recorder import Recorder
 from zkms.tree.delayed_names import NOBODY, Delayed
 from zkms.tree.paths import Tree
@@ -58,7 +58,7 @@ ATTEMPTS = 50
 """Times that a transaction is refused before its frames are put off."""
 
 
-class Due(Outgoing):
+class Due(OutgoingFrame):
     """A frame on its way from where it waited to the subscriptions of its topic."""
 
     def __init__(self, item: Delayed, raw: bytes, frame: Frame) -> None:
@@ -118,7 +118,7 @@ class Mover:
         self._tree = tree
         self._trail = trail
         self._clock = clock
-        self._membership = Membership(session, tree)
+        self._membership = Audience(session, tree)
         self._discovery = Discovery(session, tree)
         self._snapshots: dict[str, Members] = {}
         self._missing: dict[str, tuple[Epochs, frozenset[tuple[str, str]]]] = {}

@@ -22,7 +22,7 @@ from zkms.tree.patterns import is_pattern
 from zkms.tree.records import Ledger, Patterns, QueueState, Registration, decode, encode
 from zkms.zookeeper.operations import Create, Delete, Operation, SetData
 from zkms.zookeeper.session import Session, Stat
-from zkms_cleaner.orphans import Finding
+from zkms_cleaner.orphans import OrphanFinding
 
 log = logging.getLogger("zkms.cleaner")
 ID_WINDOW = 600.0
@@ -55,7 +55,7 @@ class Leftovers:
         self._unused_after = unused_after
         self._now = wall_clock
 
-    def find(self, topics: Mapping[str, Stat]) -> list[tuple[Finding, list[Operation]]]:
+    def find(self, topics: Mapping[str, Stat]) -> list[tuple[OrphanFinding, list[Operation]]]:
         """What is past its time now, and the operations that remove it; `topics` as they were just listed."""
         # Listed before registrations are read: whoever makes both does so in one transaction.
         names = self._discovery.names(self._tree.groups)
@@ -86,7 +86,7 @@ class Leftovers:
 
     # -- messages ------------------------------------------------------------------------------------------------
 
-    def _expired(self, kept: dict[tuple[str, str], Registration]) -> Iterator[tuple[Finding, list[Operation]]]:
+    def _expired(self, kept: dict[tuple[str, str], Registration]) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
         queues = {
             self._tree.queue(lane, topic): registration.max_age
             for (topic, name), registration in kept.items()
@@ -112,7 +112,7 @@ class Leftovers:
                 state = decode(data, QueueState)
             except msgspec.MsgspecError:
                 continue
-            finding = Finding("expired", queue, reason, len(over), version=stat.version)
+            finding = OrphanFinding("expired", queue, reason, len(over), version=stat.version)
             marked = state.expire([entry.sequence for entry in over], reason)
             mark = SetData(queue, encode(marked), stat.version)
             yield finding, [mark, *(Delete(f"{queue}/{entry.name}") for entry in over)]
@@ -131,7 +131,7 @@ class Leftovers:
 
     # -- ids -----------------------------------------------------------------------------------------------------
 
-    def _ids(self) -> Iterator[tuple[Finding, list[Operation]]]:
+    def _ids(self) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
         topics = self._discovery.names(self._tree.ids)
         listed = self._discovery.ask(topics, lambda topic: self._session.children_async(f"{self._tree.ids}/{topic}"))
         before = self._now() - self._id_window
@@ -141,11 +141,11 @@ class Leftovers:
             read = self._discovery.ask([f"{parent}/{name}" for name in logs], self._session.get_async)
             for path, (data, _) in read.items():
                 ids = [Delete(each) for each in hashes_in(parent, data)]
-                yield Finding("ids", path, f"older than {self._id_window:g} s", len(ids)), [*ids, Delete(path)]
+                yield OrphanFinding("ids", path, f"older than {self._id_window:g} s", len(ids)), [*ids, Delete(path)]
 
     # -- subscriptions and topics --------------------------------------------------------------------------------
 
-    def _groups(self, orphaned: list[tuple[str, str]]) -> Iterator[tuple[Finding, list[Operation]]]:
+    def _groups(self, orphaned: list[tuple[str, str]]) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
         """What subscriptions that are gone knew of themselves; each with the proof that nobody has enrolled since."""
         topics = self._discovery.ask(
             {topic for topic, _ in orphaned}, lambda topic: self._session.exists_async(self._tree.topic(topic))
@@ -155,14 +155,14 @@ class Leftovers:
             absent = self._tree.registration(topic, name) if there else self._tree.topic(topic)
             group = self._tree.group(name, topic)
             yield (
-                Finding("group", group, "its subscription is gone"),
+                OrphanFinding("group", group, "its subscription is gone"),
                 [Create(absent), Delete(absent), *self._below(group)],
             )
 
-    def _nameless(self, empty: dict[str, Stat]) -> Iterator[tuple[Finding, list[Operation]]]:
+    def _nameless(self, empty: dict[str, Stat]) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
         for name, stat in empty.items():
             path = f"{self._tree.groups}/{name}"
-            yield Finding("nothing", path, "has no subscriptions", version=stat.cversion), [Delete(path)]
+            yield OrphanFinding("nothing", path, "has no subscriptions", version=stat.cversion), [Delete(path)]
 
     def _below(self, group: str) -> list[Operation]:
         paths = [
@@ -173,7 +173,9 @@ class Leftovers:
         parts = [f"{group}/{part}" for part in self._discovery.names(group)]
         return [Delete(path) for path in (*paths, *parts, group)]
 
-    def _unused_groups(self, kept: dict[tuple[str, str], Registration]) -> Iterator[tuple[Finding, list[Operation]]]:
+    def _unused_groups(
+        self, kept: dict[tuple[str, str], Registration]
+    ) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
         """Nobody reads them, nothing waits in them, and nothing has happened for long: only if that is asked for."""
         if self._unused_after is None:
             return
@@ -196,9 +198,9 @@ class Leftovers:
                 *self._below(self._tree.group(name, topic)),
             ]
             reason = f"nobody has used it for {self._unused_after:g} s"
-            yield Finding("subscription", self._tree.registration(topic, name), reason), operations
+            yield OrphanFinding("subscription", self._tree.registration(topic, name), reason), operations
 
-    def _shelves(self) -> Iterator[tuple[Finding, list[Operation]]]:
+    def _shelves(self) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
         """Where dead letters were of subscriptions that are gone.
 
         With separate roles they belong to whoever had the name, and nobody else could have it.
@@ -218,9 +220,9 @@ class Leftovers:
         paths = [tree.dead_queue(*pair) for pair in empty if known[pair] is None]
         paths += [tree.shelf(name) for name, (topics, _) in listed.items() if not topics]
         for path in paths:
-            yield Finding("nothing", path, "has no dead letters, and its subscription is gone"), [Delete(path)]
+            yield OrphanFinding("nothing", path, "has no dead letters, and its subscription is gone"), [Delete(path)]
 
-    def _topics(self, topics: Mapping[str, Stat]) -> Iterator[tuple[Finding, list[Operation]]]:
+    def _topics(self, topics: Mapping[str, Stat]) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
         before = self._now() - self._topic_idle
         idle = [topic for topic, stat in topics.items() if not stat.numChildren and stat.mtime / 1000 < before]
         if not idle:
@@ -233,4 +235,4 @@ class Leftovers:
         operations: list[Operation] = [Delete(self._tree.topic(topic), topics[topic].version) for topic in some]
         operations.append(SetData(self._tree.subscribers, written, roll.version))
         reason = f"nobody subscribes to {', '.join(map(repr, some[:3]))}{' and others' if len(some) > 3 else ''}"
-        yield Finding("topics", self._tree.subscribers, reason, len(some)), operations
+        yield OrphanFinding("topics", self._tree.subscribers, reason, len(some)), operations

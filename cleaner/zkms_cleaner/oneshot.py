@@ -16,7 +16,7 @@ from zkms.tree.layout import ensure_tree
 from zkms.tree.paths import Tree
 from zkms.zookeeper.session import Session
 from zkms_cleaner.election import Election, Lead
-from zkms_cleaner.orphans import Finding
+from zkms_cleaner.orphans import OrphanFinding
 from zkms_cleaner.sweep import Sweeper
 
 
@@ -70,7 +70,7 @@ def _sweep(
     unused_after: float | None,
     timeout: float,
     trail: Recorder | None,
-) -> list[Finding]:
+) -> list[OrphanFinding]:
     lead = _lead(Election(session, tree, config.client_id), timeout)
     sweeper = Sweeper(session, tree, grace=grace, unused_after=unused_after, trail=trail)
     try:
@@ -101,7 +101,7 @@ def _lead(election: Election, timeout: float) -> Lead:
     return lead
 
 
-def _show(findings: list[Finding], *, json: bool, verb: str) -> None:
+def _show(findings: list[OrphanFinding], *, json: bool, verb: str) -> None:
     if json:
         fields = ("kind", "path", "reason", "entries", "due_in")
         print_json([{name: getattr(finding, name) for name in fields} for finding in findings])

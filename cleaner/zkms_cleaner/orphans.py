@@ -32,7 +32,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
-class Finding(msgspec.Struct, frozen=True):
+class OrphanFinding(msgspec.Struct, frozen=True):
     """Something that a sweep removes, or would remove."""
 
     kind: str
@@ -77,13 +77,13 @@ class Orphans:
         """As they were listed last."""
         self._wall_clock = wall_clock
 
-    def find(self) -> list[Finding]:
+    def find(self) -> list[OrphanFinding]:
         """What is orphaned now."""
         tree, session = self._tree, self._session
         owners = self._ask(self._names(tree.messages), lambda name: session.children_async(tree.subscription(name)))
         queues = [(owner, topic) for owner, (topics, _) in owners.items() for topic in sorted(topics)]
         empty = [
-            Finding("empty", tree.subscription(owner), "has no queues", version=stat.cversion)
+            OrphanFinding("empty", tree.subscription(owner), "has no queues", version=stat.cversion)
             for owner, (topics, stat) in owners.items()
             if not topics
         ]
@@ -113,7 +113,7 @@ class Orphans:
         topics: dict[str, set[str]],
         siblings: dict[str, int],
         clients: set[str],
-    ) -> list[Finding]:
+    ) -> list[OrphanFinding]:
         found = []
         read = self._ask(orphaned, lambda pair: self._session.get_async(self._tree.queue(*pair)))
         claim, journal = self._restore() if orphaned else ("", -1)
@@ -126,7 +126,7 @@ class Orphans:
             except msgspec.MsgspecError:
                 state, reason = QueueState(""), "nobody is registered for it, and its data are not ours"
             found.append(
-                Finding(
+                OrphanFinding(
                     "queue",
                     self._tree.queue(owner, topic),
                     reason,
@@ -150,10 +150,10 @@ class Orphans:
         except (NodeMissing, Unauthorised, msgspec.MsgspecError):
             return "", -1
 
-    def _flags(self, topics: dict[str, set[str]], orphaned: set[tuple[str, str]]) -> list[Finding]:
+    def _flags(self, topics: dict[str, set[str]], orphaned: set[tuple[str, str]]) -> list[OrphanFinding]:
         """Flags of subscriptions that are gone; those of orphaned queues go with their queue."""
         return [
-            Finding("flag", self._tree.registration(topic, name), "its subscription is gone")
+            OrphanFinding("flag", self._tree.registration(topic, name), "its subscription is gone")
             for topic, names in topics.items()
             for name in sorted(names)
             if name.endswith(FULL_MARK)
@@ -161,7 +161,7 @@ class Orphans:
             and (owner, topic) not in orphaned
         ]
 
-    def _bodies(self, clients: set[str]) -> list[Finding]:
+    def _bodies(self, clients: set[str]) -> list[OrphanFinding]:
         """Bodies that no queue names, of producers who are not there to free them; and places without bodies."""
         tree, session = self._tree, self._session
         absent = [name for name in self._names(tree.bodies) if name not in clients]
@@ -169,21 +169,21 @@ class Orphans:
         absent = [name for name in absent if name not in states or _owner(states[name][0]) not in clients]
         kept = self._ask(absent, lambda name: session.children_async(tree.bodies_of(name)))
         found = [
-            Finding("empty", tree.bodies_of(name), "has no bodies, and its producer is gone")
+            OrphanFinding("empty", tree.bodies_of(name), "has no bodies, and its producer is gone")
             for name, (numbers, _) in kept.items()
             if not numbers and name not in states
         ]
         if any(numbers for numbers, _ in kept.values()):
             named = names_in(session, all_queues(session, tree))
             found += [
-                Finding("body", f"{tree.bodies_of(name)}/{number}", "no queue needs it, and its producer is gone")
+                OrphanFinding("body", f"{tree.bodies_of(name)}/{number}", "no queue needs it, and its producer is gone")
                 for name, (numbers, _) in kept.items()
                 for number in sorted(numbers)
                 if not (number.isascii() and number.isdigit() and (name, int(number)) in named)
             ]
         return found
 
-    def _producers(self, clients: set[str]) -> list[Finding]:
+    def _producers(self, clients: set[str]) -> list[OrphanFinding]:
         found = []
         names = [name for name in self._names(self._tree.producers) if name not in clients]
         now = self._wall_clock()
@@ -193,7 +193,7 @@ class Orphans:
             # A named producer keeps its numbers across restarts: only nodes named after their client are collected.
             if owner == name and idle >= self._producer_idle:
                 reason = f"client {owner} is gone, silent for {idle:.0f} s"
-                found.append(Finding("producer", self._tree.producer(name), reason, version=stat.version))
+                found.append(OrphanFinding("producer", self._tree.producer(name), reason, version=stat.version))
         return found
 
     # -- reading -------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from zkms.zookeeper.operations import Check, Create, Delete, Operation, SetData,
 from zkms.zookeeper.session import Session
 from zkms_cleaner.election import Lead
 from zkms_cleaner.leftovers import Leftovers
-from zkms_cleaner.orphans import PRODUCER_IDLE, PURGED, Finding, Orphans
+from zkms_cleaner.orphans import PRODUCER_IDLE, PURGED, OrphanFinding, Orphans
 
 log = logging.getLogger("zkms.cleaner")
 SMALL = 200
@@ -40,15 +40,15 @@ ORPHANS = ("queue", "empty", "flag", "body")
 REMOVED_HERE = ("empty", "flag", "body", "producer")
 
 
-class Cut(Exception):
+class SweepCut(Exception):
     """The sweep was told to stop."""
 
 
 class Swept(msgspec.Struct, frozen=True):
     """What became of a sweep."""
 
-    removed: list[Finding]
-    waiting: list[Finding]
+    removed: list[OrphanFinding]
+    waiting: list[OrphanFinding]
     """Orphans whose grace is not over."""
     failed: int = 0
     """Orphans that were due and that ZooKeeper did not let us remove; not those that came back to life."""
@@ -83,7 +83,7 @@ class Sweeper:
         self._lead = ""
         self._failed = 0
 
-    def find(self) -> list[Finding]:
+    def find(self) -> list[OrphanFinding]:
         """What is orphaned now, and how long each has still to wait; nothing is changed in ZooKeeper."""
         seen, now, found = {}, self._clock(), []
         orphans = self._orphans.find()
@@ -99,7 +99,7 @@ class Sweeper:
         return found
 
     def sweep(self, lead: Lead) -> Swept:
-        """Remove what is due; a lost lead raises `TransactionFailed` and ends the sweep, `Cut` if it is to stop."""
+        """Remove what is due; raises `TransactionFailed` when the lead is lost, `SweepCut` if it is to stop."""
         if lead.path != self._lead:
             # What was seen under an earlier lead may have been alive since.
             self._seen, self._lead = {}, lead.path
@@ -116,7 +116,7 @@ class Sweeper:
 
     # -- condemning ----------------------------------------------------------------------------------------------
 
-    def _condemn(self, lead: Lead, queues: list[Finding]) -> list[Finding]:
+    def _condemn(self, lead: Lead, queues: list[OrphanFinding]) -> list[OrphanFinding]:
         """Make queues unusable for good, and return those that are; not those that somebody came back to."""
         alive = {finding: self._condemnation(finding) for finding in queues if not finding.condemned}
         condemned = self._commit_all(lead, alive)
@@ -128,7 +128,7 @@ class Sweeper:
             if finding.condemned or finding in condemned
         ]
 
-    def _condemnation(self, finding: Finding) -> list[Operation]:
+    def _condemnation(self, finding: OrphanFinding) -> list[Operation]:
         subscription, topic = finding.path.split("/")[-2:]
         registration = self._tree.registration(topic, subscription_of(subscription))
         try:
@@ -148,11 +148,11 @@ class Sweeper:
 
     # -- removing ------------------------------------------------------------------------------------------------
 
-    def _remove_small(self, lead: Lead, queues: list[Finding]) -> list[Finding]:
+    def _remove_small(self, lead: Lead, queues: list[OrphanFinding]) -> list[OrphanFinding]:
         """Each in a transaction of its own, with its entries; those where that fails are left to `_remove_large`."""
         listed = self._discovery.ask(queues, lambda f: self._session.children_async(f.path), self._note)
-        transactions: dict[Finding, list[Operation]] = {}
-        names_in: dict[Finding, list[str]] = {}
+        transactions: dict[OrphanFinding, list[Operation]] = {}
+        names_in: dict[OrphanFinding, list[str]] = {}
         for finding, (names, _) in listed.items():
             operations: list[Operation] = [Delete(f"{finding.path}/{name}") for name in names[: 2 * SMALL]]
             operations.append(Delete(finding.path, finding.version))
@@ -170,7 +170,7 @@ class Sweeper:
         self._commit_all(lead, {finding: [Delete(path)] for path, finding in parents.items()}, quietly=True)
         return removed
 
-    def _remove_large(self, lead: Lead, queues: list[Finding]) -> list[Finding]:
+    def _remove_large(self, lead: Lead, queues: list[OrphanFinding]) -> list[OrphanFinding]:
         removed = []
         for finding in queues:
             names: set[str] = set()
@@ -191,21 +191,21 @@ class Sweeper:
             removed.append(done)
         return removed
 
-    def _record(self, finding: Finding, names: Collection[str]) -> None:
+    def _record(self, finding: OrphanFinding, names: Collection[str]) -> None:
         if self._trail is not None:
             lane, topic = finding.path.split("/")[-2:]
             self._trail.purged(lane, topic, names, finding.reason)
 
-    def _remove_others(self, lead: Lead, findings: list[Finding]) -> list[Finding]:
+    def _remove_others(self, lead: Lead, findings: list[OrphanFinding]) -> list[OrphanFinding]:
         transactions = {finding: self._removal(finding) for finding in findings}
         done = self._commit_all(lead, transactions)
         for finding in done:
             log.info("purged %s", finding)
         return done
 
-    def _remove_leftovers(self, lead: Lead) -> list[Finding]:
+    def _remove_leftovers(self, lead: Lead) -> list[OrphanFinding]:
         """What is past its time, until nothing is: each look finds a bounded lot."""
-        removed: list[Finding] = []
+        removed: list[OrphanFinding] = []
         topics = self._orphans.topics
         while True:
             self._check()
@@ -219,7 +219,7 @@ class Sweeper:
             if not done:
                 return removed
 
-    def _removal(self, finding: Finding) -> list[Operation]:
+    def _removal(self, finding: OrphanFinding) -> list[Operation]:
         parent, name = finding.path.rsplit("/", 1)
         if finding.kind == "producer":
             client = self._tree.client(name)
@@ -232,8 +232,8 @@ class Sweeper:
     # -- transactions --------------------------------------------------------------------------------------------
 
     def _commit_all(
-        self, lead: Lead, transactions: dict[Finding, list[Operation]], *, quietly: bool = False
-    ) -> list[Finding]:
+        self, lead: Lead, transactions: dict[OrphanFinding, list[Operation]], *, quietly: bool = False
+    ) -> list[OrphanFinding]:
         """Commit all and return those that ZooKeeper accepted: in groups, and where one is refused each by itself."""
         groups = _grouped(transactions, self._session.overhead)
         accepted = {finding for group in self._commit(lead, transactions, groups) for finding in group}
@@ -246,25 +246,25 @@ class Sweeper:
     def _commit(
         self,
         lead: Lead,
-        transactions: dict[Finding, list[Operation]],
-        groups: list[tuple[Finding, ...]],
-        note: Callable[[Finding, StoreError], None] = lambda _finding, _error: None,
-    ) -> list[tuple[Finding, ...]]:
+        transactions: dict[OrphanFinding, list[Operation]],
+        groups: list[tuple[OrphanFinding, ...]],
+        note: Callable[[OrphanFinding, StoreError], None] = lambda _finding, _error: None,
+    ) -> list[tuple[OrphanFinding, ...]]:
         guard = lead.guard
 
-        def send(group: tuple[Finding, ...]) -> Future[list[Any]]:
+        def send(group: tuple[OrphanFinding, ...]) -> Future[list[Any]]:
             self._check()
             operations = [operation for finding in group for operation in transactions[finding]]
             return self._session.multi_async([*guard, *operations])
 
-        def failed(group: tuple[Finding, ...], error: StoreError) -> None:
+        def failed(group: tuple[OrphanFinding, ...], error: StoreError) -> None:
             if isinstance(error, ConnectionLost) or (isinstance(error, TransactionFailed) and error.index < len(guard)):
                 raise error
             note(group[0], error)
 
         return list(self._discovery.ask(groups, send, failed))
 
-    def _note(self, finding: Finding, error: StoreError) -> None:
+    def _note(self, finding: OrphanFinding, error: StoreError) -> None:
         cause = error.cause if isinstance(error, TransactionFailed) else error
         if isinstance(cause, ConnectionLost):
             raise cause
@@ -276,13 +276,13 @@ class Sweeper:
 
     def _check(self) -> None:
         if self._stopped():
-            raise Cut
+            raise SweepCut
 
 
-def _grouped(transactions: dict[Finding, list[Operation]], overhead: int) -> list[tuple[Finding, ...]]:
+def _grouped(transactions: dict[OrphanFinding, list[Operation]], overhead: int) -> list[tuple[OrphanFinding, ...]]:
     """As many together as fit into a transaction: the request is what costs, not what is in it."""
-    groups: list[tuple[Finding, ...]] = []
-    group: list[Finding] = []
+    groups: list[tuple[OrphanFinding, ...]] = []
+    group: list[OrphanFinding] = []
     count = size = 0
     for finding, operations in transactions.items():
         added = transaction_size(operations, overhead)

@@ -14,7 +14,7 @@ import zkms.aio
 from zkms import AlreadyAcked, InvalidArgument, LostOwnership, NotSubscribed, SubscriptionInUse
 from zkms.aio import Message
 from zkms.aio.calls import WORKERS
-from zkms.consume.dispatcher import Lane
+from zkms.consume.dispatcher import Dispatcher
 
 from .conftest import Connect, run, until
 
@@ -266,7 +266,7 @@ async def cancelled_while_reserving(bus: zkms.aio.Bus, monkeypatch: pytest.Monke
     await bus.publish_many("jobs", [1, 2], key=str)
     never: Future[None] = Future()
     with monkeypatch.context() as patch:
-        patch.setattr(Lane, "reserve", lambda _self, _message: never)
+        patch.setattr(Dispatcher, "reserve", lambda _self, _message: never)
         getting = asyncio.create_task(sub.get())
         lane = bus.threaded.consumers["jobs", "w"].lanes[0]
         await until(lambda: lane.out == 1)
@@ -296,7 +296,7 @@ def test_without_giving_back_it_would_be_missing(connect: Connect, monkeypatch: 
 
     async def main() -> None:
         async with connect() as bus:
-            monkeypatch.setattr(Lane, "give_back", lambda _self, _message: None)
+            monkeypatch.setattr(Dispatcher, "give_back", lambda _self, _message: None)
             sub = await cancelled_while_reserving(bus, monkeypatch)
             assert [message.data for message in await taken(sub, 1)] == [2]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import zkms.aio
 from zkms import Message
-from zkms.consume.entry_state import Held
+from zkms.consume.entry_state import EntryState
 
 LONGEST = 60.0
 """Seconds that a call may take: a test that hangs should say where."""
@@ -295,7 +295,7 @@ class BlockingBus:
 
     def _blocking(self, argument: object) -> object:
         """A message that a thread gets, so that its acks wait there; those of live ones do not wait."""
-        held = isinstance(argument, zkms.aio.Message) and isinstance(argument.entry, Held)
+        held = isinstance(argument, zkms.aio.Message) and isinstance(argument.entry, EntryState)
         return BlockingMessage(self._loop, argument) if held else argument
 
     def create_group(self, topic: str, group: str, **options: Any) -> Any:

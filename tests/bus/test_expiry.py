@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 
 from zkms import Bus, ConnectionLost, Gap
 from zkms.deliver.live import Subscription
-from zkms.subscribe.live_registration import Registrar
+from zkms.subscribe.live_registration import LiveRegistration
 from zkms.testing import expire
 from zkms.tree.entry import parse_entry
 from zkms.tree.paths import Tree
@@ -316,7 +316,7 @@ def test_a_lost_queue_is_noticed_only_because_readers_look(
     bus: Bus, connect: Connect, raw: KazooClient, tree: Tree, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Breaking the repair on purpose: nothing would come any more, and nobody would say so."""
-    monkeypatch.setattr(Registrar, "repair", lambda *_args: None)
+    monkeypatch.setattr(LiveRegistration, "repair", lambda *_args: None)
     other, listener = connect(), Listener()
     sub: Subscription = listener.subscribe(other, "users")
     raw.delete(tree.queue(sub.id, "users"), recursive=True)

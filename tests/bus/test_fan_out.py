@@ -63,4 +63,4 @@ def test_without_the_transaction_some_would_be_left_out(
 
 def keep_queues_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their owners would make them again, and the check would not know what it sees."""
-    monkeypatch.setattr("zkms.subscribe.live_registration.Registrar.repair", lambda _self, _subscription: None)
+    monkeypatch.setattr("zkms.subscribe.live_registration.LiveRegistration.repair", lambda _self, _subscription: None)

@@ -10,8 +10,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkms import Bus, ConnectionLost, NoSubscribers
-from zkms.publish.audience import Members, Membership
-from zkms.publish.pipeline import Publisher
+from zkms.publish.audience import Audience, Members
+from zkms.publish.pipeline import Pipeline
 from zkms.tree.paths import Tree
 from zkms.zookeeper.operations import Check
 
@@ -140,14 +140,14 @@ def test_without_the_epoch_check_a_newcomer_would_be_left_out(
     bus: Bus, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Breaking the mechanism on purpose: with a check that always holds, the check above fails."""
-    operations = Publisher._operations
+    operations = Pipeline._operations
 
-    def unchecked(self: Publisher, *args: object) -> list[object]:
+    def unchecked(self: Pipeline, *args: object) -> list[object]:
         first, *rest = operations(self, *args)
         assert isinstance(first, Check)
         return [Check(first.path, -1), *rest]
 
-    monkeypatch.setattr(Publisher, "_operations", unchecked)
+    monkeypatch.setattr(Pipeline, "_operations", unchecked)
     with pytest.raises(AssertionError):
         check_a_newcomer_gets_the_next_message(bus, connect)
 
@@ -191,14 +191,14 @@ def test_without_that_confirmation_somebody_would_be_overlooked(
 ) -> None:
     """Breaking the mechanism on purpose."""
 
-    def unconfirmed(self: Publisher, outgoing: object) -> Members:
+    def unconfirmed(self: Pipeline, outgoing: object) -> Members:
         snapshot = self._membership.get(outgoing.topic)
         outgoing.targets = snapshot.members
         if not snapshot.members:
             raise NoSubscribers(outgoing.topic)
         return snapshot
 
-    monkeypatch.setattr(Publisher, "_resolve", unconfirmed)
+    monkeypatch.setattr(Pipeline, "_resolve", unconfirmed)
     with pytest.raises(NoSubscribers):
         check_the_last_subscriber_is_not_overlooked(bus, connect)
 
@@ -223,13 +223,13 @@ def check_views_do_not_go_back(
     staying, vanishing = connect().subscribe("users"), connect().subscribe("users", ack="manual")
     bus.publish("users", 0)
     publisher, waiting = bus._publisher, threading.Event()
-    enter = Publisher._enter
+    enter = Pipeline._enter
 
-    def announce(self: Publisher, deadline: float) -> None:
+    def announce(self: Pipeline, deadline: float) -> None:
         waiting.set()
         enter(self, deadline)
 
-    monkeypatch.setattr(Publisher, "_enter", announce)
+    monkeypatch.setattr(Pipeline, "_enter", announce)
     thread = threading.Thread(target=bus.publish, args=["users", "late"])
     with publisher._order:
         thread.start()
@@ -253,7 +253,7 @@ def test_without_the_second_look_it_would(
     bus: Bus, connect: Connect, raw: KazooClient, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Breaking it on purpose."""
-    monkeypatch.setattr(Membership, "is_newest", lambda *_args: True)
+    monkeypatch.setattr(Audience, "is_newest", lambda *_args: True)
     with pytest.raises(AssertionError):
         check_views_do_not_go_back(bus, connect, raw, tree, monkeypatch)
 
@@ -263,17 +263,17 @@ def test_of_two_reads_at_once_the_one_asked_later_counts(
 ) -> None:
     """Also if the answer to the earlier one is worked through last."""
     staying, vanishing = connect().subscribe("users"), connect().subscribe("users")
-    membership = Membership(bus.session, tree)
-    read = Membership._read
+    membership = Audience(bus.session, tree)
+    read = Audience._read
     results: list[Members] = []
 
-    def overtaken(self: Membership, *args: object) -> object:
-        monkeypatch.setattr(Membership, "_read", read)
+    def overtaken(self: Audience, *args: object) -> object:
+        monkeypatch.setattr(Audience, "_read", read)
         raw.delete(tree.registration("users", vanishing.id))
         results.append(membership.refresh("users"))
         return read(self, *args)
 
-    monkeypatch.setattr(Membership, "_read", overtaken)
+    monkeypatch.setattr(Audience, "_read", overtaken)
     results.append(membership.refresh("users"))
     assert results[0] is results[1]
     assert [member.subscription for member in membership.get("users").members] == [staying.id]

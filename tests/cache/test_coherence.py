@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 
 import zkms
 from zkms.cache import Cache, CacheEvent
-from zkms.cache.node import Node
+from zkms.cache.node import CacheNode
 from zkms.cache.pulse import BEATS
 from zkms.cache.store import clock
 from zkms.cache.tickets import Tickets
@@ -133,8 +133,8 @@ def test_without_the_flush_at_a_gap_an_old_value_would_be_served(
     node: MakeCache, proxy: Proxy, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Breaking it on purpose."""
-    monkeypatch.setattr(Node, "flush", lambda *_args: None)
-    monkeypatch.setattr("zkms.cache.store.Store.flush", lambda *_args: None)
+    monkeypatch.setattr(CacheNode, "flush", lambda *_args: None)
+    monkeypatch.setattr("zkms.cache.store.CacheStore.flush", lambda *_args: None)
     cut, _ = cut_off_for_longer_than_its_session(node, proxy, eventually)
     assert cut.get(1) == "old"
 

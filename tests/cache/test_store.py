@@ -14,26 +14,26 @@ from hypothesis import strategies as st
 from zkms.cache import store as stores
 from zkms.cache.leases import KEPT, Leases
 from zkms.cache.recent import Recent
-from zkms.cache.store import MISSING, NEVER, UNTRUSTED, Store, new_mapping
+from zkms.cache.store import MISSING, NEVER, UNTRUSTED, CacheStore, new_mapping
 from zkms.cache.tickets import Tickets
 
 
 @pytest.fixture
-def store() -> Store:
+def store() -> CacheStore:
     """One that is trusted for good."""
-    made = Store(new_mapping(100, None))
+    made = CacheStore(new_mapping(100, None))
     made.until = float("inf")
     return made
 
 
-def begin(store: Store, key: Any, tags: tuple[str, ...] = ()) -> Any:
+def begin(store: CacheStore, key: Any, tags: tuple[str, ...] = ()) -> Any:
     """Begin a load, which nobody else has begun."""
     flight, mine = store.begin(key, tags, "me", 30.0)
     assert mine
     return flight
 
 
-def test_a_value_is_served_only_while_the_store_is_trusted(store: Store) -> None:
+def test_a_value_is_served_only_while_the_store_is_trusted(store: CacheStore) -> None:
     """The same value before and after, and nothing in between."""
     assert store.set(1, "one", (), None)
     assert store.find(1) == "one"
@@ -50,7 +50,7 @@ def test_a_value_is_served_only_while_the_store_is_trusted(store: Store) -> None
 
 
 @pytest.mark.parametrize("how", ["key", "tag", "flush"])
-def test_an_invalidation_detaches_a_load_under_way(store: Store, how: str) -> None:
+def test_an_invalidation_detaches_a_load_under_way(store: CacheStore, how: str) -> None:
     """Its value goes to those who wait, is not kept, and nobody joins it any more."""
     flight = begin(store, 1, ("t",))
     joined, mine = store.begin(1, (), "other", 30.0)
@@ -72,7 +72,7 @@ def test_an_invalidation_detaches_a_load_under_way(store: Store, how: str) -> No
     assert store.snapshot().discarded == 1
 
 
-def test_other_keys_are_not_detached(store: Store) -> None:
+def test_other_keys_are_not_detached(store: CacheStore) -> None:
     """An invalidation costs only what it names."""
     flight = begin(store, 1, ("t",))
     store.drop([2], ["u"])
@@ -80,7 +80,7 @@ def test_other_keys_are_not_detached(store: Store) -> None:
     assert store.find(1) == "one"
 
 
-def test_a_load_that_takes_too_long_is_not_joined(store: Store) -> None:
+def test_a_load_that_takes_too_long_is_not_joined(store: CacheStore) -> None:
     """Whoever comes after it begins anew; when it ends after all, it takes nothing away."""
     stuck, _ = store.begin(1, (), "me", 0.0)
     fresh, mine = store.begin(1, (), "other", 0.0)
@@ -90,7 +90,7 @@ def test_a_load_that_takes_too_long_is_not_joined(store: Store) -> None:
     assert store.begin(1, (), "other", 30.0) == (fresh, False)
 
 
-def test_a_failed_load_keeps_nothing(store: Store) -> None:
+def test_a_failed_load_keeps_nothing(store: CacheStore) -> None:
     """Whoever waits hears of the error."""
     flight = begin(store, 1)
     store.fail(flight, RuntimeError("no"))
@@ -102,7 +102,7 @@ def test_a_failed_load_keeps_nothing(store: Store) -> None:
 
 def test_a_value_that_the_mapping_refuses_is_given_to_the_caller_all_the_same() -> None:
     """Too large for a cachetools cache that measures its values."""
-    store = Store(cachetools.LRUCache(10, getsizeof=len))
+    store = CacheStore(cachetools.LRUCache(10, getsizeof=len))
     store.until = float("inf")
     flight = begin(store, 1)
     assert not store.finish(flight, "x" * 100)
@@ -112,13 +112,13 @@ def test_a_value_that_the_mapping_refuses_is_given_to_the_caller_all_the_same() 
 @pytest.mark.parametrize("negative", [False, True])
 def test_none_is_kept_only_if_asked_for(negative: bool) -> None:
     """Negative caching is a switch."""
-    store = Store(new_mapping(10, None), negative=negative)
+    store = CacheStore(new_mapping(10, None), negative=negative)
     store.until = float("inf")
     store.finish(begin(store, 1), None)
     assert store.find(1) is (None if negative else MISSING)
 
 
-def test_tags_drop_what_has_them(store: Store) -> None:
+def test_tags_drop_what_has_them(store: CacheStore) -> None:
     """And nothing else, also when a key was kept again with other tags."""
     store.set(1, "a", ("x", "y"), None)
     store.set(2, "b", ("x",), None)
@@ -132,7 +132,7 @@ def test_tags_drop_what_has_them(store: Store) -> None:
 
 def test_tags_of_what_was_evicted_are_forgotten() -> None:
     """The index is bounded as the values are."""
-    store = Store(new_mapping(10, None))
+    store = CacheStore(new_mapping(10, None))
     store.until = float("inf")
     for number in range(10_000):
         store.set(number, number, ("t", str(number)), None)
@@ -141,9 +141,9 @@ def test_tags_of_what_was_evicted_are_forgotten() -> None:
     assert len(store._tagged) == 11
 
 
-def test_the_least_recently_used_goes_first(store: Store) -> None:
+def test_the_least_recently_used_goes_first(store: CacheStore) -> None:
     """Reading counts as use."""
-    small = Store(new_mapping(3, None))
+    small = CacheStore(new_mapping(3, None))
     small.until = float("inf")
     for key in "abc":
         small.set(key, key, (), None)
@@ -156,7 +156,7 @@ def test_what_is_older_than_its_ttl_is_gone(monkeypatch: pytest.MonkeyPatch) -> 
     """By cachetools' clock, which is ours."""
     now = [100.0]
     monkeypatch.setattr(stores, "clock", lambda: now[0])
-    store = Store(new_mapping(10, 5.0))
+    store = CacheStore(new_mapping(10, 5.0))
     store.until = float("inf")
     store.set(1, "one", (), None)
     assert store.find(1) == "one"
@@ -267,6 +267,6 @@ def test_a_mapping_is_counted_with_the_lock_held() -> None:
             assert store.lock.locked()
             return super().__len__()
 
-    store = Store(Watched())
+    store = CacheStore(Watched())
     assert store.size() == 0
     assert store.snapshot().size == 0

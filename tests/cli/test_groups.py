@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import zkms
-from zkms.admin.dead_letters import DeadLetterInfo, Letters
+from zkms.admin.dead_letters import DeadLetterInfo, DeadLetters
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import as_failure
 from zkms.cli.inspect.top import _shares
@@ -133,15 +133,15 @@ def test_requeueing_says_how_far_it_got(quick: Quick, bus: zkms.Bus, monkeypatch
     sub = bus.subscribe("jobs", name="audit")
     bus.publish_many("jobs", range(3))
     reject_all(sub, 3)
-    requeue, errors = Letters.requeue, [QuotaExceeded("a quota is used up"), None, ConnectionLost("cut off")]
+    requeue, errors = DeadLetters.requeue, [QuotaExceeded("a quota is used up"), None, ConnectionLost("cut off")]
 
-    def refuse(self: Letters, letter: DeadLetterInfo) -> None:
+    def refuse(self: DeadLetters, letter: DeadLetterInfo) -> None:
         error = errors.pop(0)
         if error is not None:
             raise error
         requeue(self, letter)
 
-    monkeypatch.setattr(Letters, "requeue", refuse)
+    monkeypatch.setattr(DeadLetters, "requeue", refuse)
     with pytest.raises(ConnectionLost) as caught:
         quick("dead", "requeue", "--all")
     assert as_failure(caught.value).message == "cut off; 1 letter had been requeued before that"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from zkms import Bus, ConnectionLost, Consumer
-from zkms.consume.group_member import Rota
+from zkms.consume.group_member import GroupMember
 from zkms.server.server import Server
-from zkms.subscribe.live_registration import Registrar
+from zkms.subscribe.live_registration import LiveRegistration
 from zkms.testing import Proxy
 from zkms.zookeeper.operations import Create, Operation
 from zkms.zookeeper.session import State
@@ -80,7 +80,7 @@ def test_unless_that_is_told_later_it_would_be(
     bus: Bus, connect: Connect, proxy: Proxy, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mechanism is what does it."""
-    monkeypatch.setattr(Registrar, "_take_away", lambda *_args: None)
+    monkeypatch.setattr(LiveRegistration, "_take_away", lambda *_args: None)
     with pytest.raises(AssertionError, match="set"):
         check_a_member_that_has_left_is_not_waited_for(bus, connect, proxy, eventually, monkeypatch, within=4.0)
 
@@ -136,8 +136,8 @@ def test_unless_a_claim_was_its_members_it_would(
     bus: Bus, connect: Connect, proxy: Proxy, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mechanism is what does it."""
-    known = Rota._is_member
-    monkeypatch.setattr(Rota, "_is_member", lambda self, client, _since: known(self, client, 2**63))
+    known = GroupMember._is_member
+    monkeypatch.setattr(GroupMember, "_is_member", lambda self, client, _since: known(self, client, 2**63))
     with pytest.raises(AssertionError, match="did not come true"):
         check_one_that_is_back_does_not_keep_what_it_has_forgotten(
             bus, connect, proxy, eventually, monkeypatch, within=4.0
@@ -166,7 +166,7 @@ def test_a_reader_that_could_not_begin_is_no_member(
         raise ConnectionLost("made up")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Rota, "claim_alone", fail)
+        patched.setattr(GroupMember, "claim_alone", fail)
         with pytest.raises(ConnectionLost):
             worker.subscribe("jobs", name="ledger")
     assert bus.session.exists(bus.tree.member("ledger", "jobs", worker.client_id)) is None

@@ -9,7 +9,7 @@ import pytest
 
 import zkms
 from zkms import AlreadyAcked, AlreadySubscribed, Bus, InvalidArgument, LostOwnership, NotSubscribed, SubscriptionInUse
-from zkms.consume.ownership import Hold
+from zkms.consume.ownership import Ownership
 from zkms.tree.entry import parse_entry
 from zkms.tree.records import Ledger, decode
 from zkms.zookeeper.deletion import delete_children, delete_queue
@@ -228,7 +228,7 @@ def test_a_hold_that_cannot_tell_asks_the_ledger(bus: Bus, connect: Connect) -> 
     reader = connect()
     sub = reader.subscribe("users", name="audit")
     hold = sub.lanes[0].hold
-    assert isinstance(hold, Hold)
+    assert isinstance(hold, Ownership)
     hold.verify()
     assert hold.lost is None
     connect().subscribe("users", name="audit", takeover=True)

@@ -10,9 +10,9 @@ import pytest
 
 import zkms
 from zkms import Bus, GroupMismatch, InvalidArgument, LostOwnership, Message
-from zkms.consume.assignment import Load, assign, slow_ones
+from zkms.consume.assignment import MemberLoad, assign, slow_ones
 from zkms.publish.routing import partition_of
-from zkms.subscribe.durable_registration import Enrolment
+from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.tree.records import Ledger, Part, Registration, Try, encode
 from zkms.zookeeper.operations import Delete, SetData
 
@@ -50,7 +50,7 @@ def test_who_founds_a_group_a_moment_too_late_joins_it(
 
     def look(topic: str, name: str) -> Registration | None:
         looked.append(None)
-        return None if len(looked) == 1 else Enrolment.find(late.enrolment, topic, name)
+        return None if len(looked) == 1 else DurableRegistration.find(late.enrolment, topic, name)
 
     monkeypatch.setattr(late.enrolment, "find", look)
     second = late.subscribe("jobs", group="workers", partitions=2)
@@ -174,7 +174,7 @@ def test_without_scopes_a_key_would_be_handled_out_of_order(
     bus: Bus, connect: Connect, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Breaking it on purpose: a message overtakes the one of its key that is to be tried again."""
-    monkeypatch.setattr("zkms.consume.dispatcher.Lane._scope", lambda _lane, _message: None)
+    monkeypatch.setattr("zkms.consume.dispatcher.Dispatcher._scope", lambda _lane, _message: None)
     done: list[int] = []
 
     def handle(message: Message) -> None:
@@ -266,20 +266,20 @@ def test_the_last_member_to_unsubscribe_takes_the_group_along(bus: Bus, connect:
 
 def test_a_plan_is_even_sticky_and_leaves_out_who_is_stuck() -> None:
     """As little as possible moves."""
-    all_well = {"a": Load(), "b": Load(), "c": Load()}
-    assert assign(4, {"a": Load()}, {}) == {0: "a", 1: "a", 2: "a", 3: "a"}
+    all_well = {"a": MemberLoad(), "b": MemberLoad(), "c": MemberLoad()}
+    assert assign(4, {"a": MemberLoad()}, {}) == {0: "a", 1: "a", 2: "a", 3: "a"}
     plan = assign(6, all_well, dict.fromkeys(range(6), "a"))
     assert sorted(plan.values()) == ["a", "a", "b", "b", "c", "c"]
     assert assign(6, all_well, plan) == plan
-    without = assign(6, {**all_well, "b": Load(stuck=True)}, plan)
+    without = assign(6, {**all_well, "b": MemberLoad(stuck=True)}, plan)
     assert "b" not in without.values()
     assert all(without[number] == name for number, name in plan.items() if name != "b")
-    assert assign(2, {"a": Load(stuck=True)}, {0: "a"}) == {}
+    assert assign(2, {"a": MemberLoad(stuck=True)}, {0: "a"}) == {}
 
 
 def test_a_slow_member_counts_twice() -> None:
     """It gets half as much, and stays a member."""
-    members = {"fast": Load(), "slow": Load(slow=True)}
+    members = {"fast": MemberLoad(), "slow": MemberLoad(slow=True)}
     assert assign(4, members, {0: "fast", 1: "fast", 2: "slow", 3: "slow"}) == {
         0: "fast",
         1: "fast",

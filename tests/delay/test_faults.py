@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from zkms_cleaner.delays import Delays
+from zkms_cleaner.delays import DelayedView
 from zkms_cleaner.due import Due, Mover
 
 import zkms
@@ -211,7 +211,7 @@ def test_who_subscribes_while_a_message_is_moved_gets_it(
 
 def test_a_wake_up_that_is_lost_costs_seconds(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its watches the leader finds what is new by looking regularly."""
-    monkeypatch.setattr(Delays, "_rung", lambda *_: None)
+    monkeypatch.setattr(DelayedView, "_rung", lambda *_: None)
     leader = connect(cleaner=True)
     sub = connect().subscribe(TOPIC)
     for n in range(3):

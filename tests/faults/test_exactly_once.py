@@ -17,11 +17,11 @@ from kazoo.client import KazooClient
 import zkms
 from tests.faults.conftest import Connect, Listener
 from tests.trail.oracle import audit, exported
-from zkms.publish.pipeline import Publisher
+from zkms.publish.pipeline import Pipeline
 from zkms.publish.producer import Producer
 from zkms.server.server import Server
 from zkms.testing import Proxy, expire
-from zkms.zookeeper.connection import Done, Flow
+from zkms.zookeeper.connection import Connection, Done
 from zkms.zookeeper.deletion import delete_queue
 from zkms.zookeeper.operations import Check, Operation, SetData
 from zkms.zookeeper.session import State
@@ -214,10 +214,10 @@ def test_a_publisher_whose_session_expires_in_mid_stream_goes_on_where_it_was(
 @contextmanager
 def deadly_reply(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Kill the connection thread that reads the next answer to a transaction, and lose the answer."""
-    take = Flow._take_frame
+    take = Connection._take_frame
     killed = threading.Event()
 
-    def once(flow: Flow, frame: memoryview) -> bool:
+    def once(flow: Connection, frame: memoryview) -> bool:
         waiting = flow._unanswered
         if not killed.is_set() and waiting and isinstance(waiting[0].request, Multi):
             killed.set()
@@ -225,7 +225,7 @@ def deadly_reply(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         return take(flow, frame)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Flow, "_take_frame", once)
+        patch.setattr(Connection, "_take_frame", once)
         yield killed
 
 
@@ -601,11 +601,11 @@ def test_without_the_check_of_the_epoch_that_subscriber_misses_a_message(
     connect: Connect, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mutation: with any epoch accepted, a message goes to those that the publisher happens to know."""
-    operations = Publisher._operations
+    operations = Pipeline._operations
 
-    def unchecked(publisher: Publisher, *args: Any) -> list[Operation]:
+    def unchecked(publisher: Pipeline, *args: Any) -> list[Operation]:
         check, *rest = operations(publisher, *args)
         return [Check(check.path, -1), *rest]
 
-    monkeypatch.setattr(Publisher, "_operations", unchecked)
+    monkeypatch.setattr(Pipeline, "_operations", unchecked)
     assert subscribe_unnoticed(connect, proxy) == ("second", None)

@@ -12,7 +12,7 @@ from verification.fuzz.frames import wrapped
 from verification.fuzz.wire import MULTI, TEXT
 from zkms import CannotDecode, StoreError
 from zkms.cli.output import data_json, data_text, safe
-from zkms.consume.assignment import Load, assign
+from zkms.consume.assignment import MemberLoad, assign
 from zkms.consume.entry_state import mask_of
 from zkms.message import frame as frames
 from zkms.publish.receipt import moved_to
@@ -186,4 +186,4 @@ def test_a_job_that_names_another_place_is_not_followed() -> None:
 
 def test_a_plan_with_partitions_that_there_are_not_gives_each_one_that_there_is_a_member() -> None:
     """A negative number was kept as if it were one of them, and counted as its member's load."""
-    assert assign(2, {"a": Load(), "b": Load()}, {-1: "a", 0: "a", 7: "b"}) == {0: "a", 1: "b"}
+    assert assign(2, {"a": MemberLoad(), "b": MemberLoad()}, {-1: "a", 0: "a", 7: "b"}) == {0: "a", 1: "b"}

@@ -64,7 +64,9 @@ def test_a_target_that_crashes_is_noticed() -> None:
 def test_every_command_is_there_once_the_targets_are() -> None:
     """A guide sees what is imported while it looks; of a command that is imported when it is called it saw nothing."""
     homes = {lazy.home.partition(":")[0] for lazy in COMMANDS.values()}
-    program = "import sys; from verification.fuzz.target import all_targets; [*all_targets()]; print(*sys.modules, sep='\\n')"
+    program = (
+        "import sys; from verification.fuzz.target import all_targets; [*all_targets()]; print(*sys.modules, sep='\\n')"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
     )

@@ -13,7 +13,7 @@ import pytest
 import zkms
 from tests.faults.conftest import Connect
 from tests.guarantees.conftest import Run
-from zkms.consume.dispatcher import Lane
+from zkms.consume.dispatcher import Dispatcher
 
 Eventually = Callable[..., None]
 TOPIC = "jobs"
@@ -135,10 +135,10 @@ def bus_without_care(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Lanes that reserve nothing; a list of how often one would have."""
     left_out: list[int] = []
 
-    def careless(lane: Lane, message: zkms.Message) -> None:
+    def careless(lane: Dispatcher, message: zkms.Message) -> None:
         left_out.append(message.index)
 
-    monkeypatch.setattr(Lane, "reserve", careless)
+    monkeypatch.setattr(Dispatcher, "reserve", careless)
     return left_out
 
 

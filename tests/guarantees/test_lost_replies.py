@@ -9,7 +9,7 @@ import pytest
 import zkms
 from tests.faults.conftest import Connect
 from tests.faults.test_exactly_once import cuts, requests_of
-from zkms.consume.ownership import Hold
+from zkms.consume.ownership import Ownership
 from zkms.testing import Proxy
 
 TOPIC = "orders"
@@ -65,13 +65,13 @@ def test_without_asking_the_ledger_an_ack_whose_reply_is_lost_looks_refused(
     connect: Connect, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mutation: sent again, the ack finds a version that is not its own any more, and is taken for a loss."""
-    judge = Hold._judge
+    judge = Ownership._judge
 
-    def forgetful(hold: Hold, commit: object, value: object, problem: object) -> None:
+    def forgetful(hold: Ownership, commit: object, value: object, problem: object) -> None:
         commit.unsure = False  # type: ignore[attr-defined]
         judge(hold, commit, value, problem)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Hold, "_judge", forgetful)
+    monkeypatch.setattr(Ownership, "_judge", forgetful)
     subscription = connect(through=proxy).subscribe(TOPIC, name="audit")
     connect().publish(TOPIC, 1)
     message = next_of(subscription)

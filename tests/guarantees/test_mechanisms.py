@@ -16,9 +16,9 @@ import pytest
 import zkms
 from tests.faults.conftest import Connect
 from tests.requirements.conftest import keys_for
-from zkms.consume.dispatcher import Lane
-from zkms.consume.ownership import Claim, Hold
-from zkms.publish.shipment import Outgoing
+from zkms.consume.dispatcher import Dispatcher
+from zkms.consume.ownership import Claim, Ownership
+from zkms.publish.shipment import OutgoingFrame
 from zkms.tree.records import Ledger, decode
 from zkms.zookeeper.session import Session
 
@@ -83,13 +83,13 @@ def test_a_frame_that_is_half_done_goes_on_in_its_middle(connect: Connect) -> No
 
 def test_without_the_ledgers_parts_acked_messages_come_again(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mutation: a reader that does not look at what was done with of a frame."""
-    begin = Hold.__init__
+    begin = Ownership.__init__
 
-    def forgetful(hold: Hold, session: Session, path: str, claimed: Claim, lost: Callable[[str], None]) -> None:
+    def forgetful(hold: Ownership, session: Session, path: str, claimed: Claim, lost: Callable[[str], None]) -> None:
         begin(hold, session, path, claimed, lost)
         hold.parts = {}
 
-    monkeypatch.setattr(Hold, "__init__", forgetful)
+    monkeypatch.setattr(Ownership, "__init__", forgetful)
     assert read_in_two_halves(connect) == [0, 1, 2, 3]
 
 
@@ -117,7 +117,7 @@ def test_without_the_ids_in_the_transaction_it_is_stored_twice(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mutation: nobody remembers."""
-    monkeypatch.setattr(Outgoing, "ids", property(lambda _outgoing: {}))
+    monkeypatch.setattr(OutgoingFrame, "ids", property(lambda _outgoing: {}))
     assert publish_twice(connect) == ["pay", "pay", "last"]
 
 
@@ -163,6 +163,6 @@ def test_without_waiting_for_it_two_members_work_on_one_message(
     connect: Connect, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mutation: to give back at once what the plan takes."""
-    stop = Lane.stop
-    monkeypatch.setattr(Lane, "stop", lambda lane: stop(lane) or True)
+    stop = Dispatcher.stop
+    monkeypatch.setattr(Dispatcher, "stop", lambda lane: stop(lane) or True)
     assert join_while_another_works(connect, eventually, early=True) == (["in hand"], ["in hand", "next"])

@@ -194,6 +194,6 @@ def test_without_its_mechanism_the_secret_is_out(
     assert not leaks()
     entry = zkms.publish.shipment.Outgoing._entry
     with monkeypatch.context() as off:
-        off.setattr("zkms.publish.shipment.Outgoing._entry", lambda *args, carry: entry(*args, carry=True))
+        off.setattr("zkms.publish.shipment.OutgoingFrame._entry", lambda *args, carry: entry(*args, carry=True))
         pat.publish("news", "for-a")
     assert leaks()

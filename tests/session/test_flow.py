@@ -10,7 +10,7 @@ import pytest
 
 from zkms.errors import ConnectionLost
 from zkms.testing import EmbeddedZooKeeper, Proxy
-from zkms.zookeeper.connection import CHUNK, ROOM, WORTH_WAITING, Flow
+from zkms.zookeeper.connection import CHUNK, ROOM, WORTH_WAITING, Connection
 from zkms.zookeeper.operations import Create
 from zkms.zookeeper.session import Session
 
@@ -55,7 +55,7 @@ def test_without_looking_a_large_answer_that_comes_slowly_is_given_up(
     """Nothing else tells a slow answer from none, so the test above is one."""
     session = open_session(proxy.hosts, session_timeout=6.0)
     session.multi([Create(f"{root}/large", b"x" * LARGE)])
-    monkeypatch.setattr(Flow, "look", lambda _flow, _connection: False)
+    monkeypatch.setattr(Connection, "look", lambda _flow, _connection: False)
     with pytest.raises(ConnectionLost):
         read_slowly(session, proxy, f"{root}/large")
 
@@ -63,14 +63,14 @@ def test_without_looking_a_large_answer_that_comes_slowly_is_given_up(
 def write_while_nobody_reads(session: Session, proxy: Proxy, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a ping fall due when a transaction is half written, then let all of it flow on."""
     due = threading.Event()
-    take = Flow._take_half_written
+    take = Connection._take_half_written
 
-    def pinged(flow: Flow) -> bytes:
+    def pinged(flow: Connection) -> bytes:
         if flow._out:
             due.set()
         return take(flow)
 
-    monkeypatch.setattr(Flow, "_take_half_written", pinged)
+    monkeypatch.setattr(Connection, "_take_half_written", pinged)
     connection = session._handler.connection
     assert connection is not None
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32 * 1024)
@@ -97,7 +97,7 @@ def test_a_ping_in_the_middle_of_a_request_would_break_the_connection(
 ) -> None:
     """So the test above is one."""
     session = open_session(proxy.hosts, session_timeout=12.0)
-    monkeypatch.setattr(Flow, "_take_half_written", lambda _flow: b"")
+    monkeypatch.setattr(Connection, "_take_half_written", lambda _flow: b"")
     with pytest.raises(ConnectionLost):
         write_while_nobody_reads(session, proxy, root, monkeypatch)
 

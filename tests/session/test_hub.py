@@ -11,7 +11,7 @@ import pytest
 
 from zkms.errors import ConnectionLost
 from zkms.testing import Proxy
-from zkms.zookeeper.connection import Flow
+from zkms.zookeeper.connection import Connection
 from zkms.zookeeper.io_thread import LINGER, Hub, hub
 from zkms.zookeeper.operations import Create
 from zkms.zookeeper.session import Session, State
@@ -90,15 +90,15 @@ def test_an_answer_that_cannot_be_read_ends_its_connection_alone(
 ) -> None:
     """Whatever is raised while a flow is carried is told to that flow's own thread."""
     odd, other = open_session(), open_session()
-    take = Flow._take_frame
+    take = Connection._take_frame
 
-    def fail(flow: Flow, frame: memoryview) -> bool:
+    def fail(flow: Connection, frame: memoryview) -> bool:
         if flow is odd._flow:
-            monkeypatch.setattr(Flow, "_take_frame", take)
+            monkeypatch.setattr(Connection, "_take_frame", take)
             raise ValueError("made up")
         return take(flow, frame)
 
-    monkeypatch.setattr(Flow, "_take_frame", fail)
+    monkeypatch.setattr(Connection, "_take_frame", fail)
     with pytest.raises(ConnectionLost):
         odd.multi_async([Create(f"{root}/odd")]).result(30)
     other.multi([Create(f"{root}/other")])

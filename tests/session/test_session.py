@@ -36,7 +36,7 @@ from zkms.errors import (
 )
 from zkms.server.server import Server
 from zkms.testing import EmbeddedZooKeeper, Proxy, expire
-from zkms.zookeeper.connection import Flow
+from zkms.zookeeper.connection import Connection
 from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Delete, SetData
 from zkms.zookeeper.session import Session, State, failed_with
 
@@ -437,7 +437,7 @@ def kill_connection_thread(session: Session, path: str, monkeypatch: pytest.Monk
         raise RuntimeError("on purpose")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Flow, "_take_frame", deadly)
+        patch.setattr(Connection, "_take_frame", deadly)
         thread = session._client._connection._connection_routine
         reply = session.get_async(f"{path}/missing")
         thread.join(10)

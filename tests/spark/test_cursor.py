@@ -19,7 +19,7 @@ from zkms_spark.source.messages import Row, rows
 import zkms
 from zkms import Bus, Closed, SubscriptionInUse
 from zkms.message import frame as frames
-from zkms.replay.cursor import Cursor, Missing, Place
+from zkms.replay.cursor import Cursor, CursorPlace, Missing
 from zkms.server.server import Server
 from zkms.testing import expire
 from zkms.tree.entry import entry_prefix
@@ -61,18 +61,18 @@ def opened(bus: Bus, **options: Any) -> Cursor:
     return cursor
 
 
-def read(bus: Bus, cursor: Cursor, start: Place, end: Place, *, strict: bool = True) -> list[Any]:
+def read(bus: Bus, cursor: Cursor, start: CursorPlace, end: CursorPlace, *, strict: bool = True) -> list[Any]:
     """The data between two places, as Spark's tasks get them."""
     found = rows(bus.session, bus.tree, "users", cursor.pieces(start, end), end.at, strict=strict)
     return [row[0] if row[0] is not None else row[1] for row in found]
 
 
-def all_rows(bus: Bus, cursor: Cursor, start: Place, end: Place, *, strict: bool = True) -> list[Row]:
+def all_rows(bus: Bus, cursor: Cursor, start: CursorPlace, end: CursorPlace, *, strict: bool = True) -> list[Row]:
     """The same with all columns."""
     return list(rows(bus.session, bus.tree, "users", cursor.pieces(start, end), end.at, strict=strict))
 
 
-def seen(cursor: Cursor, *numbers: int) -> Place:
+def seen(cursor: Cursor, *numbers: int) -> CursorPlace:
     """Wait until the cursor sees that these entries are there, and no others; the place behind them."""
     deadline = time.monotonic() + 30.0
     while cursor._look().numbers != [*numbers]:
@@ -237,7 +237,7 @@ def test_what_has_expired_is_left_out_each_time_or_never(bus: Bus, cursor: Curso
     bus.publish("users", "long")
     early = cursor.advance(begin, wait=30.0)
     end = cursor.end()
-    soon, later = (Place(queue=end.queue, entry=2, at=int(time.time() + seconds)) for seconds in (0, 7200))
+    soon, later = (CursorPlace(queue=end.queue, entry=2, at=int(time.time() + seconds)) for seconds in (0, 7200))
     assert early.at <= soon.at
     assert read(bus, cursor, begin, soon) == ["short", "long"]
     assert read(bus, cursor, begin, later) == ["long"]
@@ -335,7 +335,7 @@ def test_what_another_reader_took_is_missing_though_younger_messages_have_expire
     end = seen(cursor, 2)
     with pytest.raises(Missing, match=r"1 entries from number 0 to 3 .* by another reader of this name, or by hand"):
         cursor.pieces(begin, end)
-    behind = Place(queue=end.queue, entry=1)
+    behind = CursorPlace(queue=end.queue, entry=1)
     assert read(bus, cursor, behind, end) == ["stays"]
 
 

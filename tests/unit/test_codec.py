@@ -16,7 +16,7 @@ from zkms import CannotDecode, Codec, InvalidArgument, InvalidMessage
 from zkms.deliver.inbox import Fetched
 from zkms.message import frame as frames
 from zkms.message.codec import check_codec, decode_with, encode_with
-from zkms.message.decode import Undecodable, Unpacker
+from zkms.message.decode import Decoder, Undecodable
 from zkms.tree.entry import Entry
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
@@ -60,7 +60,7 @@ def arrive(data: Any, type: Any = None, codec: Codec | None = None, reader: Code
     """What a subscriber gets of a payload; `CannotDecode` is raised where it would be reported."""
     sent = frames.pack(data) if codec is None else frames.pack(encode_with(codec, data), codec=codec.name)
     raw = frames.encode("p", 1, 0.0, [sent])
-    unpacker = Unpacker("topic", type, reader if reader is not None else codec)
+    unpacker = Decoder("topic", type, reader if reader is not None else codec)
     (item,) = unpacker.unpack(Fetched(Entry(0, "entry"), "/queue/entry", raw), lambda _path: None).items
     if isinstance(item, Undecodable):
         raise item.error
@@ -122,7 +122,7 @@ def test_types_apply_to_text_and_bytes_too() -> None:
 def test_what_is_no_type_is_refused_when_subscribing(kind: Any) -> None:
     """And not at the first message."""
     with pytest.raises(InvalidArgument, match="decode into"):
-        Unpacker("topic", kind, None)
+        Decoder("topic", kind, None)
 
 
 @pytest.mark.parametrize("data", [object(), {1, object()}, "\ud800", {"a": "\udfff"}, 2**64, -(2**63) - 1, 1j])

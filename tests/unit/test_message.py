@@ -9,7 +9,7 @@ import pytest
 from zkms import AlreadyAcked, Message
 from zkms.deliver.inbox import Fetched
 from zkms.message import frame as frames
-from zkms.message.decode import Undecodable, Unpacked, Unpacker
+from zkms.message.decode import DecodedEntry, Decoder, Undecodable
 from zkms.tree.entry import Entry
 
 
@@ -24,10 +24,10 @@ class Done:
         self.times += 1
 
 
-def unpack(done: Done, packed: list[frames.Packed], type: object = None) -> Unpacked:
+def unpack(done: Done, packed: list[frames.Packed], type: object = None) -> DecodedEntry:
     """A frame of billing's from number 10 on, unpacked for a subscriber of users."""
     raw = frames.encode("billing", 10, 1.5, packed)
-    return Unpacker("users", type, None).unpack(Fetched(Entry(0, "entry"), "/queue/entry", raw), done)
+    return Decoder("users", type, None).unpack(Fetched(Entry(0, "entry"), "/queue/entry", raw), done)
 
 
 def messages(done: Done, *data: object) -> list[Message]:

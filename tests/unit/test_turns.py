@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-from zkms.deliver.decode_turns import LARGE, Turn
+from zkms.deliver.decode_turns import LARGE, DecodeTurn
 
 
 def test_a_large_frame_waits_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until that one is done with."""
     monkeypatch.setattr("zkms.deliver.decode_turns.PATIENCE", 30.0)
-    first, second = Turn(), Turn()
+    first, second = DecodeTurn(), DecodeTurn()
     first.begin(LARGE)
     began = threading.Event()
 
@@ -32,7 +32,7 @@ def test_a_large_frame_waits_for_another(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_small_frames_do_not_wait() -> None:
     """They are over before anybody notices."""
-    first, second = Turn(), Turn()
+    first, second = DecodeTurn(), DecodeTurn()
     first.begin(LARGE)
     began = time.monotonic()
     for _ in range(100):
@@ -45,7 +45,7 @@ def test_small_frames_do_not_wait() -> None:
 def test_a_handler_that_blocks_holds_up_the_others_once_and_not_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its turn is over after a while; the next ones follow each other at once, though it still blocks."""
     monkeypatch.setattr("zkms.deliver.decode_turns.PATIENCE", 0.5)
-    blocked, others = Turn(), [Turn() for _ in range(20)]
+    blocked, others = DecodeTurn(), [DecodeTurn() for _ in range(20)]
     blocked.begin(LARGE)
     began = time.monotonic()
     for other in others:
@@ -60,7 +60,7 @@ def test_a_handler_that_blocks_goes_without_turns_for_a_while(monkeypatch: pytes
     """Or many that wait for something would do so one after the other."""
     monkeypatch.setattr("zkms.deliver.decode_turns.PATIENCE", 0.01)
     monkeypatch.setattr("zkms.deliver.decode_turns.WITHOUT", 3)
-    blocked, other = Turn(), Turn()
+    blocked, other = DecodeTurn(), DecodeTurn()
     blocked.begin(LARGE)
     other.begin(LARGE)
     blocked.end()
@@ -81,11 +81,11 @@ def test_turns_are_waited_for_however_many_wait(monkeypatch: pytest.MonkeyPatch)
 
 
 def _most_at_once(threads: int, seconds: float) -> int:
-    busy: list[Turn] = []
+    busy: list[DecodeTurn] = []
     most: list[int] = []
 
     def work() -> None:
-        turn = Turn()
+        turn = DecodeTurn()
         turn.begin(LARGE)
         busy.append(turn)
         most.append(len(busy))

@@ -9,13 +9,13 @@ import msgspec
 from zkms_cleaner.due import Due
 
 from verification.fuzz.target import Target
-from zkms.admin.dead_letters import Place, _describe, _entry
+from zkms.admin.dead_letters import LetterPlace, _describe, _entry
 from zkms.cache.invalidation import CODEC
 from zkms.cli.output import data_json, data_text
 from zkms.deliver.inbox import Fetched
 from zkms.errors import CannotDecode, MessageTooLarge
 from zkms.message import frame as frames
-from zkms.message.decode import Undecodable, Unpacker
+from zkms.message.decode import Decoder, Undecodable
 from zkms.publish.audience import Member, Members
 from zkms.publish.routing import route
 from zkms.tree.delayed_names import Delayed
@@ -30,7 +30,7 @@ MEMBERS = (
     Member("picky", Registration("c", 10, where={"kind": ["new"]}), topic="users"),
     Member("workers", Registration("c", 10, "group", partitions=3), topic="users"),
 )
-UNPACKERS = (Unpacker("users", None, None), Unpacker("users", None, CODEC), Unpacker("users", dict[str, int], None))
+UNPACKERS = (Decoder("users", None, None), Decoder("users", None, CODEC), Decoder("users", dict[str, int], None))
 SEEDS = (
     frames.encode("p", 1, 0.0, [frames.pack("hello")]),
     frames.encode("p", 7, 1.5, [frames.pack({"a": [1, None, 2.5]}, "key", HEADERS, "id", expires=2e9)] * 2),
@@ -91,7 +91,7 @@ def _move(raw: bytes, frame: frames.Frame) -> None:
 
 def _bury(raw: bytes) -> None:
     letter = DeadLetter(raw, "why", 1.0)
-    described = _describe(Place("live", "users", "d.1.9.0000000001"), encode(letter), 1.0)
+    described = _describe(LetterPlace("live", "users", "d.1.9.0000000001"), encode(letter), 1.0)
     assert not described.foreign
     name, data = _entry(letter, carry=True)
     entry = parse_entry(f"{name}0000000001")

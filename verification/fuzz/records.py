@@ -11,13 +11,13 @@ import msgspec
 from zkms_cleaner.orphans import _owner
 
 from verification.fuzz.target import Target
-from zkms.admin.dead_letters import Place, _describe
+from zkms.admin.dead_letters import LetterPlace, _describe
 from zkms.admin.discovery import _queue
 from zkms.admin.groups import _decoded
 from zkms.admin.lag import _delayed, _waiting
 from zkms.cli.output import clock, duration, print_json, print_table
-from zkms.consume.assignment import Load, assign, slow_ones
-from zkms.consume.entry_state import Held
+from zkms.consume.assignment import MemberLoad, assign, slow_ones
+from zkms.consume.entry_state import EntryState
 from zkms.consume.group_member import _read_plan
 from zkms.deliver.inbox import Fetched
 from zkms.errors import StoreError
@@ -34,6 +34,7 @@ from zkms.tree.records import (
     ClientState,
     DeadLetter,
     GapRecord,
+    GroupPlan,
     IdRecord,
     Layout,
     Ledger,
@@ -41,7 +42,6 @@ from zkms.tree.records import (
     Moved,
     Part,
     Patterns,
-    Plan,
     ProducerState,
     QueueState,
     Record,
@@ -53,7 +53,7 @@ from zkms.tree.records import (
 from zkms.zookeeper.wire import Stat
 
 KINDS: tuple[type[Any], ...] = (
-    *(Registration, QueueState, Ledger, Plan, MemberState, Patterns, Moved, DeadLetter, IdRecord, GapRecord),
+    *(Registration, QueueState, Ledger, GroupPlan, MemberState, Patterns, Moved, DeadLetter, IdRecord, GapRecord),
     *(ProducerState, ClientState, Layout),
 )
 STAT = Stat(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
@@ -64,7 +64,7 @@ EXAMPLES: tuple[Record, ...] = (
     Registration("c", 10, "group", partitions=4, where={"kind": ["new"]}, max_age=5.0),
     QueueState("c", "purged", 7, "dropped", ((1, 2), (5, 7))),
     Ledger("c", "ab12", 3, {7: Part(2, "5", {3: Try(2, 1.5, "why")})}),
-    Plan({0: "c", 1: "d"}),
+    GroupPlan({0: "c", 1: "d"}),
     MemberState("host", 7, 1, 2, 3, True, 0.25, {0: 2}),
     Patterns(("users.*", "users.>")),
     Moved({"live": "/zkms/messages/live/users"}, {"gone": "its queue is full"}),
@@ -91,9 +91,9 @@ def check(data: bytes) -> None:
         _show(record)
     assert isinstance(removal(data, "/q/f.1.1.0000000007"), str | None)
     assert isinstance(_owner(data), str)
-    assert isinstance(_describe(Place("l", "t", "d.1.9.0000000001"), data, 1.0).foreign, bool)
+    assert isinstance(_describe(LetterPlace("l", "t", "d.1.9.0000000001"), data, 1.0).foreign, bool)
     assert _queue("l#1", "t", data, STAT, (data, STAT)).entries == 1
-    assert _decoded(data, Plan) is None or _read_plan(data) == _decoded(data, Plan)
+    assert _decoded(data, GroupPlan) is None or _read_plan(data) == _decoded(data, GroupPlan)
 
 
 def _show(record: Any) -> None:
@@ -127,7 +127,7 @@ def _use_ledger(record: Ledger, _data: bytes) -> None:
     assert _delayed(entries, record.parts, time.time()) >= 0
     for part in record.parts.values():
         assert part.count >= 0
-        held = Held(_Lane(), FRAME, FETCHED, part)  # type: ignore[arg-type]
+        held = EntryState(_Lane(), FRAME, FETCHED, part)  # type: ignore[arg-type]
         assert held.done < 16
         for index in range(4):
             assert held.expires(index) == 0.0
@@ -142,8 +142,8 @@ class _Lane:
     lost = None
 
 
-def _use_plan(record: Plan, _data: bytes) -> None:
-    plan = assign(4, {"c": Load(), "d": Load(slow=True)}, record.lanes)
+def _use_plan(record: GroupPlan, _data: bytes) -> None:
+    plan = assign(4, {"c": MemberLoad(), "d": MemberLoad(slow=True)}, record.lanes)
     assert sorted(plan) == [0, 1, 2, 3]
 
 
@@ -169,7 +169,7 @@ def _use_moved(_record: Moved, data: bytes) -> None:
 USES: dict[Any, Any] = {
     Registration: _use_registration,
     Ledger: _use_ledger,
-    Plan: _use_plan,
+    GroupPlan: _use_plan,
     MemberState: _use_member,
     Patterns: _use_patterns,
     Moved: _use_moved,

@@ -11,7 +11,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from verification.fuzz.target import Target
 from zkms.errors import ZkmsError
-from zkms.zookeeper.connection import Flow
+from zkms.zookeeper.connection import Connection
 from zkms.zookeeper.operations import Check, Create, Delete, Operation, SetData
 from zkms.zookeeper.wire import AddWatch, Children, Exists, Get, GetAcl, Multi, Request, acl_bytes, read_event
 
@@ -89,7 +89,7 @@ def check_flow(data: bytes) -> None:
         assert error is None or isinstance(error, ZkmsError)
 
 
-_flow = Flow()
+_flow = Connection()
 
 
 def reply(xid: int, body: bytes, code: int = 0) -> bytes:

@@ -49,7 +49,7 @@ def disguise() -> None:
     from verification.simulation import link
 
     vars(sys.modules["zkms.zookeeper.session"]).update(
-        Flow=link.SimulatedFlow,
+        Connection=link.SimulatedConnection,
         new_client=link.new_client,
         dispose=link.dispose,
         diagnose=lambda _hosts, _tls: "nothing in this world answers",

@@ -1,6 +1,6 @@
 """What the session takes for kazoo's client: connects to the simulated ensemble, and carries real bytes both ways.
 
-`SimulatedFlow` is the real Flow but for its sockets: what is asked is packed by it, and what comes back is read by it.
+`SimulatedConnection` is the real one but for its sockets: requests and replies are bytes, as they are on the wire.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from verification.simulation.ensemble import Connection, Ensemble
 from verification.simulation.primitives import Event, Thread
 from zkms.config import Config
 from zkms.errors import ZkmsError
-from zkms.zookeeper.connection import Flow
+from zkms.zookeeper.connection import Connection as RealConnection
 from zkms.zookeeper.kazoo_client import GOODBYE
 
 RETRY = 0.05
@@ -27,7 +27,7 @@ class Broken(Exception):
     """The connection is no more."""
 
 
-class SimulatedFlow(Flow):
+class SimulatedConnection(RealConnection):
     """The traffic of one client, without sockets."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class Client:
         ensemble: Ensemble,
         config: Config,
         client_id: tuple[int, bytes] | None,
-        flow: SimulatedFlow,
+        flow: SimulatedConnection,
         seen: Callable[[], int],
         granted: Callable[[float], None],
     ) -> None:
@@ -230,7 +230,7 @@ class Client:
 def new_client(
     config: Config,
     client_id: tuple[int, bytes] | None,
-    flow: SimulatedFlow,
+    flow: SimulatedConnection,
     *,
     seen: Callable[[], int],
     granted: Callable[[float], None],

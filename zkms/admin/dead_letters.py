@@ -54,7 +54,7 @@ DEFAULT_LIMIT = 1000
 _LETTER = re.compile(r"d\.1\.\d{1,9}\.(\d{10})", re.ASCII)
 
 
-class Place(NamedTuple):
+class LetterPlace(NamedTuple):
     """Where a letter lies."""
 
     shelf: str
@@ -87,10 +87,10 @@ class DeadLetterInfo(msgspec.Struct, frozen=True, kw_only=True):
     seq: int = 0
     published_at: float = 0.0
     foreign: bool = False
-    place: Place
+    place: LetterPlace
 
 
-class Letters:
+class DeadLetters:
     """Reads, requeues and removes dead letters; with a `trail`, what is requeued is recorded. Thread-safe."""
 
     def __init__(self, session: Session, tree: Tree, trail: Recorder | None = None) -> None:
@@ -110,11 +110,11 @@ class Letters:
             found[subscription_of(shelf), topic] += 0 if stat is None else stat.numChildren
         return found
 
-    def find(self, topic: str | None = None, subscription: str | None = None) -> list[Place]:
+    def find(self, topic: str | None = None, subscription: str | None = None) -> list[LetterPlace]:
         """Where letters lie, the oldest of each subscription first; `topic` is what it is registered for."""
         pairs = self._shelves(topic, subscription)
         listed = self._discovery.ask(pairs, lambda pair: self._session.children_async(self._tree.dead_queue(*pair)))
-        return [Place(*pair, name) for pair, (names, _) in listed.items() for name in sorted(names, key=_order)]
+        return [LetterPlace(*pair, name) for pair, (names, _) in listed.items() for name in sorted(names, key=_order)]
 
     def _shelves(self, topic: str | None, subscription: str | None) -> list[tuple[str, str]]:
         shelves = [
@@ -132,7 +132,7 @@ class Letters:
             if topic is None or name == topic
         ]
 
-    def read(self, places: Sequence[Place]) -> list[DeadLetterInfo]:
+    def read(self, places: Sequence[LetterPlace]) -> list[DeadLetterInfo]:
         """What lies there; letters that are gone meanwhile are left out."""
         read = self._discovery.ask(places, lambda place: self._session.get_async(self._path(place)))
         return [_describe(place, raw, stat.ctime / 1000) for place, (raw, stat) in read.items()]
@@ -145,7 +145,7 @@ class Letters:
             raise InvalidArgument(f"limit must be a whole number of at least 1, not {limit!r:.60}")
         return self.read(self.find(topic, subscription)[:limit])
 
-    def _path(self, place: Place) -> str:
+    def _path(self, place: LetterPlace) -> str:
         return f"{self._tree.dead_queue(place.shelf, place.topic)}/{place.name}"
 
     # -- ways out ------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class Letters:
             raise QueueFull(topic, subscription, f"{queue.numChildren:,} entries")
         return stat.version, lane, registration.owner
 
-    def purge(self, places: Iterable[Place]) -> int:
+    def purge(self, places: Iterable[LetterPlace]) -> int:
         """Remove letters for good; how many there were."""
         shelves: dict[tuple[str, str], set[str]] = {}
         for place in places:
@@ -276,7 +276,7 @@ class Letters:
         return self.purge([_place_of(letter) for letter in letters] or self.find(topic, subscription))
 
 
-def _place_of(letter: object) -> Place:
+def _place_of(letter: object) -> LetterPlace:
     if not isinstance(letter, DeadLetterInfo):
         raise InvalidArgument(f"give what bus.dead_letters() returns, not {letter!r:.60}")
     return letter.place
@@ -287,7 +287,7 @@ def _order(name: str) -> tuple[str, str]:
     return (match[1] if match else "", name)
 
 
-def _describe(place: Place, raw: bytes, at: float) -> DeadLetterInfo:
+def _describe(place: LetterPlace, raw: bytes, at: float) -> DeadLetterInfo:
     try:
         if _LETTER.fullmatch(place.name) is None:
             raise CannotDecode(_fault(place.name, raw))

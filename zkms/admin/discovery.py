@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from zkms.admin.lag import Lane, flow
+from zkms.admin.lag import QueueKey, flow
 from zkms.errors import NodeMissing, StoreError
 from zkms.tree.paths import FULL_MARK, LANE_MARK, Tree, subscription_of
 from zkms.tree.records import ClientState, QueueState, Registration, decode
@@ -145,12 +145,12 @@ class Discovery:
                 found.append(ClientInfo(name, state.host, state.pid, state.version, state.started))
         return found
 
-    def list_queues(self, lanes: Iterable[Lane]) -> dict[Lane, list[str]]:
+    def list_queues(self, lanes: Iterable[QueueKey]) -> dict[QueueKey, list[str]]:
         """The names of the entries in each queue."""
         listed = self.ask(lanes, lambda lane: self._session.children_async(self._tree.queue(*lane)))
         return {lane: names for lane, (names, _) in listed.items()}
 
-    def look_at_entries(self, entries: Iterable[tuple[Lane, str]]) -> dict[tuple[Lane, str], Stat]:
+    def look_at_entries(self, entries: Iterable[tuple[QueueKey, str]]) -> dict[tuple[QueueKey, str], Stat]:
         """The stat of each entry, in this order; those acked meanwhile are left out."""
         stats = self.ask(entries, lambda entry: self._session.exists_async(f"{self._tree.queue(*entry[0])}/{entry[1]}"))
         return {entry: stat for entry, stat in stats.items() if stat is not None}

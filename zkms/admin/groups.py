@@ -11,11 +11,11 @@ from typing import TypeVar
 
 import msgspec
 
-from zkms.admin.dead_letters import Letters
+from zkms.admin.dead_letters import DeadLetters
 from zkms.admin.discovery import Discovery, QueueInfo
-from zkms.admin.lag import BUDGET, Backlog, Flow, Lane, flow, measure
+from zkms.admin.lag import BUDGET, Backlog, QueueCounts, QueueKey, flow, measure
 from zkms.tree.paths import Tree, lane_of, lanes_of, subscription_of
-from zkms.tree.records import Ledger, MemberState, Plan, Record, Registration, decode
+from zkms.tree.records import GroupPlan, Ledger, MemberState, Record, Registration, decode
 from zkms.zookeeper.session import Session
 
 R = TypeVar("R", bound=Record)
@@ -93,7 +93,7 @@ class Groups:
         self._session = session
         self._tree = tree
         self._discovery = Discovery(session, tree)
-        self._letters = Letters(session, tree)
+        self._letters = DeadLetters(session, tree)
 
     def look(self, topic: str | None = None, name: str | None = None, *, budget: int = BUDGET) -> list[GroupInfo]:
         """All of them, or those of one topic or name."""
@@ -114,7 +114,7 @@ class Groups:
                     number,
                     ledger,
                     backlogs.get(lane, Backlog()),
-                    flow(queues[lane]) if lane in queues else Flow(0, 0),
+                    flow(queues[lane]) if lane in queues else QueueCounts(0, 0),
                     members[group],
                 )
                 for number, (lane, ledger) in enumerate(ledgers[group].items())
@@ -182,12 +182,12 @@ class Groups:
             return registration.partitions
         return None
 
-    def _plans(self, groups: Iterable[Group]) -> dict[Group, Plan]:
-        return self._read(groups, lambda group: self._tree.group(*group), Plan)
+    def _plans(self, groups: Iterable[Group]) -> dict[Group, GroupPlan]:
+        return self._read(groups, lambda group: self._tree.group(*group), GroupPlan)
 
-    def _ledgers(self, groups: Iterable[tuple[Group, int | None]]) -> dict[Group, dict[Lane, Ledger]]:
+    def _ledgers(self, groups: Iterable[tuple[Group, int | None]]) -> dict[Group, dict[QueueKey, Ledger]]:
         """By lane, in the order of the partitions; one without a ledger has an empty one."""
-        found: dict[Group, dict[Lane, Ledger]] = {}
+        found: dict[Group, dict[QueueKey, Ledger]] = {}
         for (name, topic), count in groups:
             names = [name] if count is None else [lane_of(name, number) for number in range(count)]
             found[name, topic] = {(lane, topic): Ledger() for lane in names}
@@ -225,7 +225,7 @@ def _decoded(data: bytes, kind: type[R]) -> R | None:
 
 
 def _partition(
-    number: int, ledger: Ledger, backlog: Backlog, past: Flow, members: dict[str, MemberState]
+    number: int, ledger: Ledger, backlog: Backlog, past: QueueCounts, members: dict[str, MemberState]
 ) -> PartitionInfo:
     hands = _hands(number, members)
     return PartitionInfo(
@@ -255,7 +255,12 @@ def _ready(backlog: Backlog, reserved: int) -> int | None:
 
 
 def _group(
-    group: Group, kind: str, parts: list[PartitionInfo], members: dict[str, MemberState], plan: Plan | None, dead: int
+    group: Group,
+    kind: str,
+    parts: list[PartitionInfo],
+    members: dict[str, MemberState],
+    plan: GroupPlan | None,
+    dead: int,
 ) -> GroupInfo:
     name, topic = group
     ages = [part.age for part in parts if part.age is not None]
@@ -263,7 +268,7 @@ def _group(
         topic=topic,
         name=name,
         kind=kind,
-        state=_state(kind, parts, members, plan or Plan()),
+        state=_state(kind, parts, members, plan or GroupPlan()),
         partitions=parts,
         members=[
             MemberInfo(
@@ -297,7 +302,7 @@ def _total(counts: Iterable[int | None]) -> int | None:
     return total
 
 
-def _state(kind: str, parts: list[PartitionInfo], members: dict[str, MemberState], plan: Plan) -> str:
+def _state(kind: str, parts: list[PartitionInfo], members: dict[str, MemberState], plan: GroupPlan) -> str:
     if kind not in ("durable", "group"):
         return kind or "gone"
     if not members:

@@ -26,7 +26,7 @@ BUDGET = 50_000
 PLACES = (0, 1, 4, 16, 64, 256)
 """Entries that are asked for their age: the first ones may be acked before the question arrives."""
 
-Lane = tuple[str, str]
+QueueKey = tuple[str, str]
 """Its name and its topic."""
 
 
@@ -41,26 +41,26 @@ class Backlog(msgspec.Struct, frozen=True):
     """Seconds for which the oldest entry has been there; None if there is none."""
 
 
-class Flow(NamedTuple):
+class QueueCounts(NamedTuple):
     """Entries that were stored in a queue and removed from it since it was made."""
 
     stored: int
     removed: int
 
 
-def flow(stat: Stat) -> Flow:
+def flow(stat: Stat) -> QueueCounts:
     """What a queue's Stat says of its past: ZooKeeper's `cversion` counts both, and `numChildren` is the difference."""
-    return Flow((stat.cversion + stat.numChildren) // 2, (stat.cversion - stat.numChildren) // 2)
+    return QueueCounts((stat.cversion + stat.numChildren) // 2, (stat.cversion - stat.numChildren) // 2)
 
 
 def measure(
-    discovery: Discovery, queues: Mapping[Lane, Stat], ledgers: Mapping[Lane, Ledger], budget: int = BUDGET
-) -> dict[Lane, Backlog]:
+    discovery: Discovery, queues: Mapping[QueueKey, Stat], ledgers: Mapping[QueueKey, Ledger], budget: int = BUDGET
+) -> dict[QueueKey, Backlog]:
     """What waits in each of the queues, the shortest first as long as the budget lasts."""
     found = {lane: Backlog(stat.numChildren) for lane, stat in queues.items()}
     listed = discovery.list_queues(_affordable(queues, budget))
     now = time.time()
-    first: list[tuple[Lane, str]] = []
+    first: list[tuple[QueueKey, str]] = []
     for lane, names in listed.items():
         entries = [entry for entry in map(parse_entry, names) if not (entry.foreign or entry.gap)]
         parts = ledgers[lane].parts if lane in ledgers else {}
@@ -73,7 +73,7 @@ def measure(
     return found
 
 
-def _affordable(queues: Mapping[Lane, Stat], budget: int) -> list[Lane]:
+def _affordable(queues: Mapping[QueueKey, Stat], budget: int) -> list[QueueKey]:
     chosen = []
     for lane, stat in sorted(queues.items(), key=lambda item: item[1].numChildren):
         budget -= stat.numChildren

@@ -49,7 +49,7 @@ from zkms.subscribe.options import (
     DEFAULT_LIMIT,
     DEFAULT_PARTITIONS,
     Overflow,
-    Request,
+    SubscribeOptions,
     check_positive,
     check_target,
     subscribe_kept,
@@ -427,7 +427,7 @@ class Bus:
         run on the event loop, one message after the other, and a message is acked when the handler has returned.
         """
         self._check_open()
-        request = Request(
+        request = SubscribeOptions(
             topic=topic,
             name=name,
             group=group,
@@ -450,7 +450,7 @@ class Bus:
         return self._subscribe(request, handler, on_gap, on_error)
 
     def _subscribe(
-        self, request: Request, handler: Handler | None, on_gap: OnGap | None, on_error: OnError | None
+        self, request: SubscribeOptions, handler: Handler | None, on_gap: OnGap | None, on_error: OnError | None
     ) -> Subscription | Consumer:
         topic, name = request.topic, request.name or request.group
         check_topic(topic)
@@ -565,6 +565,6 @@ class Bus:
         return await self._calls.run(self._bus.purge_dead, *letters, topic=topic, subscription=subscription)
 
 
-def _with(request: Request, waiting: Waiting) -> Request:
+def _with(request: SubscribeOptions, waiting: Waiting) -> SubscribeOptions:
     """What is told on the threads below is noted there, and told on the loop."""
     return msgspec.structs.replace(request, on_gap=waiting.on_gap, on_error=waiting.on_error)

@@ -29,10 +29,10 @@ from zkms.cache.decorator import Bound, CacheInfo, decorate
 from zkms.cache.decorator import Cached as ThreadedCached
 from zkms.cache.keys import Key, check_tags
 from zkms.cache.outcome import Outcome
-from zkms.cache.settings import Settings
+from zkms.cache.settings import CacheSettings
 from zkms.cache.stats import CacheEvent, CacheStats, OnEvent
 from zkms.cache.store import MISSING, UNTRUSTED, Flight, clock
-from zkms.cache.waiting import NOT_YET, Waiting
+from zkms.cache.waiting import NOT_YET, InvalidationWait
 from zkms.config import check_seconds
 from zkms.errors import Closed, ConnectionLost, InvalidArgument, UsedAfterFork, ZkmsError
 from zkms.publish.receipt import Receipt as ThreadedReceipt
@@ -141,7 +141,7 @@ class Cache:
         return self._cache is not None and self._cache.closed
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> CacheSettings:
         """What it was made with."""
         return self.threaded.settings
 
@@ -322,8 +322,8 @@ class Cache:
         return await self._wait(receipt, deadline)
 
     async def _wait(self, receipt: ThreadedReceipt, deadline: float) -> Outcome:
-        """As Waiting.wait() does."""
-        waiting = Waiting(self._bus.threaded, receipt, self.threaded.settings.max_staleness)
+        """As InvalidationWait.wait() does."""
+        waiting = InvalidationWait(self._bus.threaded, receipt, self.threaded.settings.max_staleness)
         own = Receipt(receipt, self._calls)
         while True:
             try:

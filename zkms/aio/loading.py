@@ -10,7 +10,7 @@ from typing import Any
 from zkms.aio.waiting import returned
 from zkms.cache.cache import RecursiveLoad, _Abandoned
 from zkms.cache.keys import Key
-from zkms.cache.store import Flight, Store
+from zkms.cache.store import CacheStore, Flight
 from zkms.errors import Timeout
 
 Loader = Callable[[Any], Any]
@@ -21,7 +21,7 @@ _carrying: ContextVar[tuple[Flight, ...]] = ContextVar("zkms-aio-loading", defau
 class Load:
     """One load, in a task of its own: whoever waits may be cancelled, and it ends when nobody waits any more."""
 
-    def __init__(self, store: Store, flight: Flight, loader: Loader, key: Key, done: Callable[[], object]) -> None:
+    def __init__(self, store: CacheStore, flight: Flight, loader: Loader, key: Key, done: Callable[[], object]) -> None:
         self._store = store
         self._flight = flight
         self._done = done

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any
 
-from zkms.consume.entry_state import Held
+from zkms.consume.entry_state import EntryState
 from zkms.errors import ConnectionLost
 from zkms.message.codec import Codec
 from zkms.message.message import Message as ThreadedMessage
@@ -21,7 +21,7 @@ class Stored:
 
     __slots__ = ("_parts",)
 
-    def __init__(self, *parts: tuple[Future[None] | None, Held, ThreadedMessage]) -> None:
+    def __init__(self, *parts: tuple[Future[None] | None, EntryState, ThreadedMessage]) -> None:
         self._parts = parts
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -90,7 +90,7 @@ class Message(ThreadedMessage, gc=False, eq=False):
         `LostOwnership` says that another process has, or will get, the message.
         """
         entry = self.entry
-        if not isinstance(entry, Held):
+        if not isinstance(entry, EntryState):
             entry.ack(self)
             return Stored()
         return Stored((entry.start_ack(self), entry, self))
@@ -101,7 +101,7 @@ class Message(ThreadedMessage, gc=False, eq=False):
         After the subscription's `max_attempts` it goes to the dead letters instead, with the last `error`.
         """
         entry = self.entry
-        if not isinstance(entry, Held):
+        if not isinstance(entry, EntryState):
             entry.nak(self, delay, error)
             return Stored()
         return Stored((entry.start_nak(self, delay, error), entry, self))
@@ -124,7 +124,7 @@ class Message(ThreadedMessage, gc=False, eq=False):
     def reject(self, reason: str) -> Stored:  # type: ignore[override]
         """This can never be done: put it to the dead letters."""
         entry = self.entry
-        if not isinstance(entry, Held):
+        if not isinstance(entry, EntryState):
             entry.reject(self, reason)
             return Stored()
         return Stored((entry.start_reject(self, reason), entry, self))

@@ -14,7 +14,7 @@ from zkms.aio.calls import Calls
 from zkms.aio.message import OnError
 from zkms.aio.waiting import SLICE, Waiting
 from zkms.deliver.live import OnGap, Subscription
-from zkms.message.decode import Unpacked
+from zkms.message.decode import DecodedEntry
 
 
 class Stream(Waiting):
@@ -25,7 +25,7 @@ class Stream(Waiting):
     ) -> None:
         super().__init__(calls, topic, on_gap, on_error, pulled=pulled)
         self._source: Subscription | None = None
-        self._opened: Future[Unpacked | None] | None = None
+        self._opened: Future[DecodedEntry | None] | None = None
 
     def attach(self, source: Subscription) -> None:
         """Begin to take."""
@@ -38,7 +38,7 @@ class Stream(Waiting):
             self.close()
         return source is None or source.inbox.ready
 
-    async def next(self, deadline: float | None) -> Unpacked | None:
+    async def next(self, deadline: float | None) -> DecodedEntry | None:
         """The next entry that holds messages; None at the deadline, or when closed. Cancelling it loses nothing."""
         while self._source is not None and not self.closed:
             unpacked = self.next_at_once() if self._opened is None else await self._open(self._opened)
@@ -48,7 +48,7 @@ class Stream(Waiting):
                 return None
         return None
 
-    def next_at_once(self) -> Unpacked | None:
+    def next_at_once(self) -> DecodedEntry | None:
         """The next entry that holds messages, if it is here and nothing has to be waited for."""
         source = self._source
         if source is None or self.closed or self._opened is not None or (item := source.inbox.take(0)) is None:
@@ -58,7 +58,7 @@ class Stream(Waiting):
             self._opened = self._calls.submit(source.unpack, item)
         return unpacked
 
-    async def _open(self, opened: Future[Unpacked | None]) -> Unpacked | None:
+    async def _open(self, opened: Future[DecodedEntry | None]) -> DecodedEntry | None:
         await self._calls.finished(opened)
         self.rest_at = time.monotonic() + SLICE
         await self.tell()

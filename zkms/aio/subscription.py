@@ -16,8 +16,8 @@ from zkms.aio.stream import Stream
 from zkms.aio.waiting import must_pass, returned
 from zkms.deliver.live import Subscription as ThreadedSubscription
 from zkms.errors import ZkmsError
-from zkms.message.decode import Undecodable, Unpacked
-from zkms.message.message import Handover
+from zkms.message.decode import DecodedEntry, Undecodable
+from zkms.message.message import LiveEntry
 from zkms.message.message import Message as ThreadedMessage
 
 
@@ -43,8 +43,8 @@ class Subscription(Reading[ThreadedSubscription, Stream]):
         self._manual = manual
         self._stream = stream
         self._unpacked: deque[ThreadedMessage | Undecodable] = deque()
-        self._entry: Handover
-        self._iterated: list[Handover] = []
+        self._entry: LiveEntry
+        self._iterated: list[LiveEntry] = []
         """What `async for` acks when it comes back."""
         super().__init__(calls, topic, handler, stream, subscribe, after=after)
 
@@ -94,14 +94,14 @@ class Subscription(Reading[ThreadedSubscription, Stream]):
             self._iterated = entries
         return messages[0]
 
-    async def _take(self, count: int, timeout: float | None) -> tuple[list[Message], list[Handover]]:
+    async def _take(self, count: int, timeout: float | None) -> tuple[list[Message], list[LiveEntry]]:
         """Up to `count` messages, and the entries of which that were the last ones.
 
         From the first message taken to the return there is no await, so no cancellation can come in between.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         taken: list[Message] = []
-        entries: list[Handover] = []
+        entries: list[LiveEntry] = []
         if not await self._turn(timeout):
             return taken, entries
         try:
@@ -114,14 +114,14 @@ class Subscription(Reading[ThreadedSubscription, Stream]):
             self._taking.release()
         return taken, entries
 
-    def _load(self, unpacked: Unpacked | None) -> bool:
+    def _load(self, unpacked: DecodedEntry | None) -> bool:
         if unpacked is None:
             return False
         self._entry = unpacked.entry
         self._unpacked.extend(unpacked.items)
         return True
 
-    def _gather(self, count: int, taken: list[Message], entries: list[Handover]) -> None:
+    def _gather(self, count: int, taken: list[Message], entries: list[LiveEntry]) -> None:
         """Take what is at hand, up to the first that cannot be decoded: its callback comes between the two."""
         while self._unpacked:
             item = self._unpacked[0]
@@ -157,7 +157,7 @@ class Subscription(Reading[ThreadedSubscription, Stream]):
             if unpacked is not None and await self._handle(source, handler, unpacked) and not self._manual:
                 unpacked.entry.finish()
 
-    async def _handle(self, source: ThreadedSubscription, handler: Handler, unpacked: Unpacked) -> bool:
+    async def _handle(self, source: ThreadedSubscription, handler: Handler, unpacked: DecodedEntry) -> bool:
         """Hand the messages of an entry to the handler; False if the subscription was closed in the middle."""
         stream = self._stream
         rest_at = stream.rest_at

@@ -35,7 +35,7 @@ from zkms.backup.archive import (
     Subscribed,
     Writer,
 )
-from zkms.backup.verify import Summary, examine
+from zkms.backup.verify import BackupSummary, examine
 from zkms.errors import CannotDecode, NewerLayout, NodeMissing, StoreError, Unauthorised
 from zkms.message import frame as frames
 from zkms.tree.delayed_names import Delayed, parse_bucket, parse_delayed
@@ -59,7 +59,7 @@ NAMED = 20
 B = TypeVar("B")
 
 
-def back_up(session: Session, tree: Tree, file: Path, progress: Progress = QUIET) -> Summary:
+def back_up(session: Session, tree: Tree, file: Path, progress: Progress = QUIET) -> BackupSummary:
     """Write everything that is kept into a file; `progress` hears of each record."""
     _check_tree(session, tree)
     with Writer(file) as writer:

@@ -24,12 +24,12 @@ from zkms.backup.archive import (
     records,
 )
 from zkms.backup.backup import QUIET, SEQUENCE, Progress
-from zkms.backup.restore_journal import Batch, Journal, make
+from zkms.backup.restore_journal import Journal, JournalBatch, make
 from zkms.backup.restore_subscription import Revival
 from zkms.backup.verify import Examined, examine
 from zkms.errors import NodeMissing, StoreError, ZkmsError
-from zkms.publish.delayed import Delays
-from zkms.subscribe.durable_registration import Enrolment
+from zkms.publish.delayed import DelayedPublishing
+from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.tree.delayed_names import parse_bucket, parse_delayed
 from zkms.tree.layout import ensure_tree
 from zkms.tree.paths import Tree
@@ -117,8 +117,8 @@ class _Target:
         self._examined = examined
         self._client = client
         self._progress = progress
-        self._enrolment = Enrolment(session, tree, client)
-        self._delays = Delays(session, tree)
+        self._enrolment = DurableRegistration(session, tree, client)
+        self._delays = DelayedPublishing(session, tree)
         self._shelves: dict[str, bool] = {}
         """Whether they are ours to fill."""
 
@@ -170,7 +170,7 @@ class _Target:
 
     def put_letters(self, found: Iterable[LetterRecord]) -> None:
         """On their shelves, before anybody could add to them; a shelf that somebody else has made is left as it is."""
-        before, batch = self._journal.progress, Batch(self._session, self._journal, "letters", self._make_shelf)
+        before, batch = self._journal.progress, JournalBatch(self._session, self._journal, "letters", self._make_shelf)
         for place, record in enumerate(found):
             self._progress(1)
             if place < before.letters or before.finished:
@@ -202,7 +202,7 @@ class _Target:
 
     def put_delayed(self, found: Iterable[DelayedRecord]) -> None:
         """Where they wait until they are due; what waits there already is left as it is."""
-        before, batch = self._journal.progress, Batch(self._session, self._journal, "delayed", self._delays.make)
+        before, batch = self._journal.progress, JournalBatch(self._session, self._journal, "delayed", self._delays.make)
         for place, record in enumerate(found):
             self._progress(1)
             item = parse_delayed(record.bucket, record.name)

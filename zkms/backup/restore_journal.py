@@ -118,7 +118,7 @@ class Journal:
         return encode(Restores(self.claim, self._others | {self._digest: progress}))
 
 
-class Batch:
+class JournalBatch:
     """Records of one kind, put back in order by transactions that count them."""
 
     def __init__(

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from zkms.backup.archive import EntryRecord, LaneRecord, LateRecord, Subscribed
 from zkms.backup.restore_journal import Journal
 from zkms.errors import BadVersion, NodeExists, NodeMissing, StoreError, TransactionFailed
-from zkms.subscribe.durable_registration import Enrolment
+from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.tree.paths import Tree, lanes_of
 from zkms.tree.records import Ledger, Part, QueueState, encode
 from zkms.zookeeper.deletion import delete_queue
@@ -34,7 +34,13 @@ class Revival:
     """Puts one subscription back: each lane, its entries, then `finish`."""
 
     def __init__(
-        self, session: Session, tree: Tree, journal: Journal, enrolment: Enrolment, whose: Subscribed, client: str
+        self,
+        session: Session,
+        tree: Tree,
+        journal: Journal,
+        enrolment: DurableRegistration,
+        whose: Subscribed,
+        client: str,
     ) -> None:
         self._session = session
         self._tree = tree

@@ -36,7 +36,7 @@ Lane = tuple[str, str, int]
 """Topic, subscription, partition."""
 
 
-class Summary(msgspec.Struct):
+class BackupSummary(msgspec.Struct):
     """What is in a backup."""
 
     file: str
@@ -60,7 +60,7 @@ class Summary(msgspec.Struct):
 class Examined(NamedTuple):
     """A backup that is whole."""
 
-    summary: Summary
+    summary: BackupSummary
     late: dict[Lane, list[LateRecord]]
     """What is to be put into lanes behind what is recorded with them."""
     digest: str
@@ -78,7 +78,7 @@ def examine(file: Path) -> Examined:
         raise BadBackup(file, f"it was made of layout {header.layout}, this zkms knows {LAYOUT}: upgrade zkms")
     if not 0 <= header.at < LATEST:
         raise BadBackup(file, f"it was made at no time that there is: {header.at}")
-    summary = Summary(str(file), header.root, header.at, header.zkms, records=1, bytes=file.stat().st_size)
+    summary = BackupSummary(str(file), header.root, header.at, header.zkms, records=1, bytes=file.stat().st_size)
     examiner = _Examiner(summary)
     for record in found:
         try:
@@ -94,7 +94,7 @@ def examine(file: Path) -> Examined:
 class _Examiner:
     """Sees to it that records come in order and make sense; `ValueError` if not."""
 
-    def __init__(self, summary: Summary) -> None:
+    def __init__(self, summary: BackupSummary) -> None:
         self.ended = False
         self.late: dict[Lane, list[LateRecord]] = {}
         self._summary = summary

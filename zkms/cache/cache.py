@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from zkms.cache.decorator import Cached, decorate
 from zkms.cache.keys import Key, check_key, check_tags
 from zkms.cache.leases import Leases
-from zkms.cache.node import Node
+from zkms.cache.node import CacheNode
 from zkms.cache.outcome import Outcome
-from zkms.cache.settings import Settings, given
+from zkms.cache.settings import CacheSettings, given
 from zkms.cache.stats import CacheStats, OnEvent
-from zkms.cache.store import MISSING, NEVER, UNTRUSTED, Flight, Store, check_mapping, clock, new_mapping
+from zkms.cache.store import MISSING, NEVER, UNTRUSTED, CacheStore, Flight, check_mapping, clock, new_mapping
 from zkms.config import check_seconds
 from zkms.errors import InvalidArgument, Timeout, ZkmsError
 
@@ -77,7 +77,7 @@ class Cache:
             if callback is not None and not callable(callback):
                 raise InvalidArgument(f"{what} must be callable, not {callback!r:.60}")
         self.name = name
-        self.settings = Settings(
+        self.settings = CacheSettings(
             maxsize=maxsize, ttl=ttl, max_staleness=max_staleness, negative=negative, load_timeout=load_timeout
         ).checked(bus.session.timeout)
         self.functions: dict[str, Callable[[], Any]] = {}
@@ -87,9 +87,9 @@ class Cache:
         if mapping is not None:
             check_mapping(mapping)
             mapping.clear()  # loaded when nobody could have told us of changes
-        self._store = Store(new_mapping(maxsize, ttl) if mapping is None else mapping, negative=negative)
+        self._store = CacheStore(new_mapping(maxsize, ttl) if mapping is None else mapping, negative=negative)
         self._leases = Leases(name)
-        self._node = Node(bus, name, self._store, self.settings.max_staleness, on_event)
+        self._node = CacheNode(bus, name, self._store, self.settings.max_staleness, on_event)
         _enter(self)
         try:
             self._node.start()

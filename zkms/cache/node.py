@@ -19,8 +19,8 @@ from zkms.cache.outcome import Outcome
 from zkms.cache.pulse import Pulse
 from zkms.cache.sender import Sender
 from zkms.cache.stats import CacheEvent, OnEvent
-from zkms.cache.store import Store
-from zkms.cache.waiting import Waiting
+from zkms.cache.store import CacheStore
+from zkms.cache.waiting import InvalidationWait
 from zkms.config import check_seconds
 from zkms.deliver.inbox import Gap
 from zkms.errors import Closed, ConnectionLost, UsedAfterFork, ZkmsError
@@ -38,10 +38,10 @@ LIMIT = 10_000
 """Messages that may wait for this node; more of them are a gap, and a flush is the quicker way to apply them."""
 
 
-class Node:
+class CacheNode:
     """Keeps one store coherent with those of the same name on other nodes. Thread-safe."""
 
-    def __init__(self, bus: Bus, name: str, store: Store, max_staleness: float, on_event: OnEvent | None) -> None:
+    def __init__(self, bus: Bus, name: str, store: CacheStore, max_staleness: float, on_event: OnEvent | None) -> None:
         self.name = name
         self.topic = check_topic(f"{TOPIC}{name}" if isinstance(name, str) and name else name)
         self.closed = False
@@ -95,7 +95,7 @@ class Node:
 
     def await_receipt(self, receipt: Receipt, deadline: float) -> Outcome:
         """Wait until everybody has dropped what the receipt is for, or until the deadline on time.monotonic()."""
-        return Waiting(self._bus, receipt, self._max_staleness).wait(deadline, self._ended)
+        return InvalidationWait(self._bus, receipt, self._max_staleness).wait(deadline, self._ended)
 
     # -- hearing, on the delivery thread -------------------------------------------------------------------------
 

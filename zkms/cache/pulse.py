@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zkms.cache.settings import SHARE
-from zkms.cache.store import NEVER, Store, clock
+from zkms.cache.store import NEVER, CacheStore, clock
 from zkms.errors import Closed, ConnectionLost, NodeMissing, TransactionFailed, ZkmsError
 from zkms.zookeeper.operations import Check
 from zkms.zookeeper.session import State, failed_with
@@ -40,7 +40,9 @@ Tell = Callable[[str, str, str], None]
 class Pulse:
     """Keeps a store trusted for as long as that can be proved."""
 
-    def __init__(self, bus: Bus, subscription: Subscription, store: Store, max_staleness: float, tell: Tell) -> None:
+    def __init__(
+        self, bus: Bus, subscription: Subscription, store: CacheStore, max_staleness: float, tell: Tell
+    ) -> None:
         self._bus = bus
         self._subscription = subscription
         self._store = store

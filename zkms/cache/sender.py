@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from zkms.cache.invalidation import CODEC, Invalidation
 from zkms.cache.keys import Key, encode_key
-from zkms.cache.store import Store
+from zkms.cache.store import CacheStore
 from zkms.errors import Closed, ConnectionLost, MessageTooLarge, Timeout, UsedAfterFork, ZkmsError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ STORM_BYTES = 256 * 1024
 TRY_AGAIN = 0.2
 
 
-class Batch:
+class InvalidationBatch:
     """Invalidations that travel together; they do not depend on each other's order, as a later one is in the next."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Batch:
         self.tags.clear()
         self.everything = True
 
-    def absorb(self, younger: Batch) -> None:
+    def absorb(self, younger: InvalidationBatch) -> None:
         """Go out together with what has come since."""
         self.add(younger.keys, younger.tags, younger.everything)
         earlier = [*self._earlier, weakref.ref(self.receipt), *younger._earlier]
@@ -105,13 +105,13 @@ class Batch:
 class Sender:
     """Sends what one cache invalidates."""
 
-    def __init__(self, bus: Bus, topic: str, store: Store, tell: Tell) -> None:
+    def __init__(self, bus: Bus, topic: str, store: CacheStore, tell: Tell) -> None:
         self._bus = bus
         self._topic = topic
         self._store = store
         self._tell = tell
         self._state = threading.Condition()
-        self._batch = Batch()
+        self._batch = InvalidationBatch()
         self._busy = False
         self._failing = False
         self._closed = False
@@ -141,7 +141,7 @@ class Sender:
             self._state.notify_all()
             done = self._state.wait_for(lambda: not self._batch and not self._busy, timeout)
             self._over = True
-            left, self._batch = self._batch, Batch()
+            left, self._batch = self._batch, InvalidationBatch()
             self._state.notify_all()
         left.settle(None, Closed("the cache is closed"))
         if left:
@@ -154,7 +154,7 @@ class Sender:
                 self._state.wait_for(lambda: self._closed or self._batch)
                 if not self._batch:
                     return
-                batch, self._batch = self._batch, Batch()
+                batch, self._batch = self._batch, InvalidationBatch()
                 self._busy = True
             sent = self._send(batch)
             with self._state:
@@ -169,7 +169,7 @@ class Sender:
                 if not sent:
                     self._state.wait_for(lambda: self._over, TRY_AGAIN)
 
-    def _send(self, batch: Batch) -> bool:
+    def _send(self, batch: InvalidationBatch) -> bool:
         """False if it has to be tried again. An invalidation is never thrown away: others would serve old values."""
         try:
             receipt = self._bus.publish(

@@ -13,7 +13,7 @@ SHARE = 2 / 3
 """Of the session's time-out: `max_staleness` at the most, so that clocks may differ in speed."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Two caches of one name on one bus would have to agree on these."""
 
     maxsize: int = 10_000
@@ -22,7 +22,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     negative: bool = False
     load_timeout: float = 30.0
 
-    def checked(self, session_timeout: float) -> Settings:
+    def checked(self, session_timeout: float) -> CacheSettings:
         """With numbers as float, or `InvalidArgument` that says what cannot work."""
         if not isinstance(self.maxsize, int) or isinstance(self.maxsize, bool) or self.maxsize < 1:
             raise InvalidArgument(f"maxsize must be a whole number of at least 1, not {self.maxsize!r:.60}")
@@ -45,12 +45,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             )
         return msgspec.structs.replace(self, **times)
 
-    def difference(self, other: Settings) -> str:
+    def difference(self, other: CacheSettings) -> str:
         """What is set otherwise there, in words; empty if nothing is."""
         mine, theirs = msgspec.structs.asdict(self), msgspec.structs.asdict(other)
         return "; ".join(f"{what}={mine[what]!r}, not {theirs[what]!r}" for what in mine if mine[what] != theirs[what])
 
 
-def given(settings: dict[str, Any]) -> Settings:
+def given(settings: dict[str, Any]) -> CacheSettings:
     """Those of `settings` that are among these; the others at their defaults."""
-    return Settings(**{what: value for what, value in settings.items() if what in Settings.__struct_fields__})
+    return CacheSettings(**{what: value for what, value in settings.items() if what in CacheSettings.__struct_fields__})

@@ -72,7 +72,7 @@ def check_mapping(mapping: MutableMapping[Key, Any]) -> None:
         raise InvalidArgument(f"{type(mapping).__name__} makes values by itself (__missing__): give a plain mapping")
 
 
-class Store:
+class CacheStore:
     """A mapping that gives only what can be trusted. Thread-safe; no method waits for more than the lock."""
 
     def __init__(self, mapping: MutableMapping[Key, Any], *, negative: bool = False) -> None:

@@ -28,7 +28,7 @@ ANSWER = 1.0
 """Seconds that ZooKeeper has to answer such a look."""
 
 
-class Waiting:
+class InvalidationWait:
     """For one receipt, by one thread."""
 
     def __init__(self, bus: Bus, receipt: Receipt, max_staleness: float) -> None:

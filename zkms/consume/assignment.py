@@ -16,7 +16,7 @@ NOTICED = 0.005
 """Seconds a message below which nobody is slow."""
 
 
-class Load(msgspec.Struct, frozen=True):
+class MemberLoad(msgspec.Struct, frozen=True):
     """What is known of a member."""
 
     stuck: bool = False
@@ -30,7 +30,7 @@ class Load(msgspec.Struct, frozen=True):
         return 2 if self.slow else 1
 
 
-def assign(partitions: int, members: Mapping[str, Load], current: Mapping[int, str]) -> dict[int, str]:
+def assign(partitions: int, members: Mapping[str, MemberLoad], current: Mapping[int, str]) -> dict[int, str]:
     """The plan: every partition has a member, all carry about the same, and as little as possible moves."""
     able = sorted(name for name, load in members.items() if not load.stuck)
     if not able:

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from zkms.config import check_seconds
 from zkms.consume.alarm import Alarm
-from zkms.consume.dispatcher import CAREFUL, Lane, Policy
-from zkms.consume.entry_state import RETURNED, Held
-from zkms.consume.group_member import Rota
-from zkms.consume.ownership import Claim, Hold
+from zkms.consume.dispatcher import CAREFUL, Dispatcher, Policy
+from zkms.consume.entry_state import RETURNED, EntryState
+from zkms.consume.group_member import GroupMember
+from zkms.consume.ownership import Claim, Ownership
 from zkms.consume.watermark import first_after
 from zkms.deliver.inbox import Fetched, Gap, Inbox
 from zkms.deliver.live import ACKED_WITHIN, AckMode, Handler, OnError, OnGap
@@ -41,9 +41,9 @@ from zkms.errors import (
     ZkmsError,
 )
 from zkms.message.codec import Codec
-from zkms.message.decode import Undecodable, Unpacker
+from zkms.message.decode import Decoder, Undecodable
 from zkms.message.message import Message
-from zkms.tree.full_flag import Flag
+from zkms.tree.full_flag import FullFlag
 from zkms.tree.paths import lanes_of
 from zkms.tree.records import Registration
 from zkms.zookeeper.session import State
@@ -90,12 +90,12 @@ class Consumer:
         self._handler = handler
         self._manual = ack == "manual"
         self._auto = ack == "auto"
-        self._unpacker = Unpacker(topic, type, codec, make, bus.replies)
+        self._unpacker = Decoder(topic, type, codec, make, bus.replies)
         self._policy = policy
         self._prefetch = prefetch
         self._on_gap = on_gap
         self._on_error = on_error
-        self._lanes: dict[int, Lane] = {}
+        self._lanes: dict[int, Dispatcher] = {}
         self._readers: dict[int, Reader] = {}
         self._names = lanes_of(name, registration)
         self._turn = 0
@@ -110,7 +110,7 @@ class Consumer:
         self._closed = False
         self._removed = False
         """Whether another process has given the subscription up."""
-        self._full: Flag | None = None
+        self._full: FullFlag | None = None
         """To be taken down."""
         self._vanished: set[int] = set()
         """Partitions whose queue is not there."""
@@ -122,9 +122,9 @@ class Consumer:
         self.pace = 0.0
         """Seconds that a message takes our handler, averaged over the last ones."""
         self._thread: threading.Thread | None = None
-        self._owed: list[Hold] = []
+        self._owed: list[Ownership] = []
         """Lanes that are to be given back, and could not yet be."""
-        self._rota = Rota(bus, topic, name, registration, self)
+        self._rota = GroupMember(bus, topic, name, registration, self)
         self._rota.ttr = policy.ttr or self._rota.ttr
 
     def __repr__(self) -> str:
@@ -221,9 +221,9 @@ class Consumer:
 
     def begin(self, number: int, path: str, claimed: Claim) -> None:
         """A lane is ours: read it."""
-        hold = Hold(self._bus.session, path, claimed, lambda reason: self._lost(number, reason))
+        hold = Ownership(self._bus.session, path, claimed, lambda reason: self._lost(number, reason))
         inbox = Inbox(self._prefetch, lambda: self._drained(number))
-        lane = Lane(
+        lane = Dispatcher(
             self.topic,
             number,
             hold,
@@ -311,11 +311,11 @@ class Consumer:
         """Give back what could not be given back before: while we are a member, nobody else may take it."""
         self._owed = [hold for hold in self._owed if not self._give_back(hold, 0.0)]
 
-    def _give_back(self, hold: Hold, timeout: float) -> bool:
+    def _give_back(self, hold: Ownership, timeout: float) -> bool:
         return self._bus.session.state is State.CONNECTED and hold.drain(timeout) and hold.release()
 
     @property
-    def lanes(self) -> dict[int, Lane]:
+    def lanes(self) -> dict[int, Dispatcher]:
         """Those that we have, by partition."""
         return self._lanes
 
@@ -381,7 +381,7 @@ class Consumer:
                 lot[0].entry.check_all(lot)
             stored = []
             for lot in lots.values():
-                entry: Held = lot[0].entry
+                entry: EntryState = lot[0].entry
                 entry.lane.settle_all(entry, lot)
                 stored.append((lot[0], entry.lane.store(entry, wait=True)))
         return stored
@@ -474,13 +474,13 @@ class Consumer:
 
     def _failed(self, message: Message, error: BaseException) -> None:
         problem = error if isinstance(error, Exception) else RuntimeError(repr(error))
-        lane: Lane = message.entry.lane
+        lane: Dispatcher = message.entry.lane
         lane.fail_quietly(message, f"{type(error).__name__}: {error}")
         self._report(problem, message)
 
     def finish(self, message: Message) -> None:
         """Done with, unless the user has said otherwise; stored soon."""
-        lane: Lane = message.entry.lane
+        lane: Dispatcher = message.entry.lane
         try:
             lane.done(message)
         except ZkmsError as error:
@@ -631,7 +631,7 @@ class Consumer:
 
     def flagged(self) -> None:
         """The queue was full, and publishers skip it: the rota's thread tells them that it is not any more."""
-        self._full = Flag(self._bus.session, self._bus.tree, self.topic, self.id)
+        self._full = FullFlag(self._bus.session, self._bus.tree, self.topic, self.id)
         self._rota.wake.set()
 
     def _clear_flag(self) -> None:
@@ -662,12 +662,12 @@ class Consumer:
         if problem.error is not None:
             self._tell_error(problem.error, None)
 
-    def happened(self, event: str, lane: Lane, entry: Held, index: int, reason: str) -> None:
+    def happened(self, event: str, lane: Dispatcher, entry: EntryState, index: int, reason: str) -> None:
         """A message was given out again, nacked, expired or dead."""
         if self._bus.trail is not None:
             self._bus.trail.held(event, self, lane, entry, 1 << index, reason=reason or None)
 
-    def ranged(self, event: str, lane: Lane, entry: Held, places: int, zxid: int | None) -> None:
+    def ranged(self, event: str, lane: Dispatcher, entry: EntryState, places: int, zxid: int | None) -> None:
         """Messages of an entry, a bit for each, were given out or acked."""
         if self._bus.trail is not None:
             self._bus.trail.held(event, self, lane, entry, places, zxid=zxid)

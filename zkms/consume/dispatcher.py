@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from zkms.consume.entry_state import LATE, Held
+from zkms.consume.entry_state import LATE, EntryState
 from zkms.consume.gaps import Gaps
-from zkms.consume.ownership import Hold, Unsure
+from zkms.consume.ownership import Ownership, Unsure
 from zkms.deliver.inbox import Fetched, Inbox, Item, Marker
 from zkms.errors import CannotDecode, ConnectionLost, LostOwnership, ZkmsError
 from zkms.message import frame as frames
-from zkms.message.decode import Undecodable, Unpacker
+from zkms.message.decode import Decoder, Undecodable
 from zkms.message.frame import Packed
 from zkms.message.message import Message
 from zkms.tree.records import DeadLetter, GapRecord, Try, decode, encode
@@ -70,11 +70,11 @@ class Notes(Protocol):
         """A message that cannot become what the subscriber asked for."""
         ...
 
-    def happened(self, event: str, lane: Lane, entry: Held, index: int, reason: str) -> None:
+    def happened(self, event: str, lane: Dispatcher, entry: EntryState, index: int, reason: str) -> None:
         """A message was given out again, nacked, expired or dead."""
         ...
 
-    def ranged(self, event: str, lane: Lane, entry: Held, places: int, zxid: int | None) -> None:
+    def ranged(self, event: str, lane: Dispatcher, entry: EntryState, places: int, zxid: int | None) -> None:
         """Messages of an entry, a bit for each, were given out or acked."""
         ...
 
@@ -108,16 +108,16 @@ class _Scope:
         return None
 
 
-class Lane:
+class Dispatcher:
     """Guarded by `lock`, which is its consumer's."""
 
     def __init__(
         self,
         topic: str,
         partition: int,
-        hold: Hold,
+        hold: Ownership,
         inbox: Inbox,
-        unpacker: Unpacker,
+        unpacker: Decoder,
         policy: Policy,
         lock: threading.Condition,
         letter: Callable[[int], str],
@@ -150,7 +150,7 @@ class Lane:
         self._parking = parking
         self.patience = patience
         self._gaps = Gaps(hold.mark)
-        self._stack: list[tuple[Held, Iterator[Message | Undecodable]]] = []
+        self._stack: list[tuple[EntryState, Iterator[Message | Undecodable]]] = []
         """Entries that are being given out: the last one first, those below it have a lower priority."""
         self._scopes: dict[str, _Scope] = {}
         self._resumed: deque[Message] = deque()
@@ -263,12 +263,12 @@ class Lane:
             places = ((1 << entry.count) - 1) & ~entry.done
             self._note.ranged("redelivered" if again else "delivered", self, entry, places, None)
 
-    def _unpack(self, fetched: Fetched) -> tuple[Held, Iterator[Message | Undecodable] | None]:
+    def _unpack(self, fetched: Fetched) -> tuple[EntryState, Iterator[Message | Undecodable] | None]:
         if fetched.entry.foreign:
             raise CannotDecode("not a name that zkms gives")
         if fetched.entry.gap:
             record = decode(fetched.raw, GapRecord)
-            entry = Held(self, frames.Frame("", 0, 0.0, []), fetched, None)
+            entry = EntryState(self, frames.Frame("", 0, 0.0, []), fetched, None)
             self._gaps.reach(entry, flag=record.full)
             self._note.gap(record.reason, partial(self._gaps.told, entry.sequence))
             if record.full:
@@ -277,7 +277,7 @@ class Lane:
         if fetched.entry.body is not None and not fetched.raw:
             raise CannotDecode("the body it points to is missing")
         part = self.hold.parts.get(fetched.entry.sequence)
-        return self._unpacker.unpack_held(fetched, lambda frame: Held(self, frame, fetched, part))
+        return self._unpacker.unpack_held(fetched, lambda frame: EntryState(self, frame, fetched, part))
 
     def _passes(self, message: Message) -> bool:
         """Whether a message may be given out now; if not, it has been dealt with."""
@@ -369,7 +369,7 @@ class Lane:
         self._failing = max(0, self._failing - 1)
         while blocked.messages:
             message = blocked.messages[0][2]
-            entry: Held = message.entry
+            entry: EntryState = message.entry
             tried = entry.tries.get(message.index)
             if entry.done >> message.index & 1:  # acked, by a caller that had several of the scope in hand
                 heapq.heappop(blocked.messages)
@@ -429,14 +429,14 @@ class Lane:
 
     # -- taking back ---------------------------------------------------------------------------------------------
 
-    def ack(self, entry: Held, message: Message) -> Future[None] | None:
+    def ack(self, entry: EntryState, message: Message) -> Future[None] | None:
         """Done with; when that is stored, the result is."""
         with self._lock:
             entry.check(message)
             self.settle(entry, message)
             return self.store(entry, wait=True)
 
-    def store(self, entry: Held, *, wait: bool = False) -> Future[None] | None:
+    def store(self, entry: EntryState, *, wait: bool = False) -> Future[None] | None:
         """Commit what is done with of an entry, with the lock held; then the gaps behind it, if nothing is left."""
         stored = self.hold.mark(entry, wait=wait)
         if entry.complete:
@@ -447,7 +447,7 @@ class Lane:
         """Publishers send again: the gaps that said that they did not need not stay for that. With the lock held."""
         self._gaps.unflagged()
 
-    def settle(self, entry: Held, message: Message) -> None:
+    def settle(self, entry: EntryState, message: Message) -> None:
         """Done with, with the lock held; to be marked afterwards."""
         entry.finish((message.index,))
         self._let_go()
@@ -474,11 +474,11 @@ class Lane:
                 else:
                     message.entry.done &= ~(1 << message.index)
 
-    def stored(self, entry: Held, places: int, zxid: int | None) -> None:
+    def stored(self, entry: EntryState, places: int, zxid: int | None) -> None:
         """Acks are stored."""
         self._note.ranged("acked", self, entry, places, zxid)
 
-    def settle_all(self, entry: Held, messages: list[Message]) -> None:
+    def settle_all(self, entry: EntryState, messages: list[Message]) -> None:
         """The same for many messages of one entry."""
         if self._scopes:
             for message in messages:
@@ -514,7 +514,7 @@ class Lane:
 
     def done(self, message: Message) -> None:
         """Done with; stored soon. For handlers and loops, whose ack nobody waits for."""
-        entry: Held = message.entry
+        entry: EntryState = message.entry
         with self._lock:
             entry.check(message)
             self.settle(entry, message)
@@ -530,7 +530,7 @@ class Lane:
             return
         self._unblock(scope, blocked)
 
-    def fail(self, entry: Held, message: Message, error: str, delay: float | None = None) -> Future[None] | None:
+    def fail(self, entry: EntryState, message: Message, error: str, delay: float | None = None) -> Future[None] | None:
         """To be given out again after a while, or never: then it is a dead letter."""
         with self._lock:
             entry.check(message)
@@ -538,12 +538,12 @@ class Lane:
 
     def fail_quietly(self, message: Message, error: str) -> None:
         """The same for a handler that raised; nobody waits until it is stored."""
-        entry: Held = message.entry
+        entry: EntryState = message.entry
         with self._lock:
             if self.lost is None and entry.is_out(message):
                 self._fail(entry, message, error, None)
 
-    def _fail(self, entry: Held, message: Message, error: str, delay: float | None) -> Future[None] | None:
+    def _fail(self, entry: EntryState, message: Message, error: str, delay: float | None) -> Future[None] | None:
         index, attempts = message.index, entry.attempts(message.index)
         most = self._policy.max_attempts
         if most is not None and attempts >= most:
@@ -569,7 +569,7 @@ class Lane:
         self._wait(scope, message, due)
         return self.hold.mark(entry, wait=True)
 
-    def bury(self, entry: Held, message: Message, reason: str) -> Future[None] | None:
+    def bury(self, entry: EntryState, message: Message, reason: str) -> Future[None] | None:
         """To the dead letters."""
         with self._lock:
             entry.check(message)
@@ -577,7 +577,7 @@ class Lane:
             return self._dispose(entry, message.index, message, reason)
 
     def _dispose(
-        self, entry: Held, index: int, message: Message | None, reason: str, error: str = ""
+        self, entry: EntryState, index: int, message: Message | None, reason: str, error: str = ""
     ) -> Future[None] | None:
         """Done with, and a dead letter."""
         frame = self._alone(entry, index)
@@ -590,7 +590,7 @@ class Lane:
             self._advance(message)
         return self.store(entry, wait=True)
 
-    def _alone(self, entry: Held, index: int) -> bytes:
+    def _alone(self, entry: EntryState, index: int) -> bytes:
         """One message as a frame of its own."""
         raw = msgspec.msgpack.encode(entry.frame.data[index])
         extra = None if entry.extras is None else entry.extras[index]
@@ -598,7 +598,7 @@ class Lane:
         number = index if entry.numbers is None else entry.numbers[index]
         return frames.encode(entry.producer, entry.seq, entry.published_at, [packed], [number], entry.topic)
 
-    def touch(self, entry: Held, message: Message) -> None:
+    def touch(self, entry: EntryState, message: Message) -> None:
         """Its time to run begins anew."""
         with self._lock:
             entry.check(message)
@@ -611,7 +611,7 @@ class Lane:
         now = time.monotonic()
         while self._hands and self.lost is None:
             deadline, message = self._hands[0]
-            entry: Held = message.entry
+            entry: EntryState = message.entry
             index = message.index
             if not entry.is_out(message):
                 self._hands.popleft()

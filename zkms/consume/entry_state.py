@@ -16,14 +16,14 @@ from zkms.tree.records import Part, Try
 from zkms.zookeeper.operations import Operation
 
 if TYPE_CHECKING:
-    from zkms.consume.dispatcher import Lane
+    from zkms.consume.dispatcher import Dispatcher
 
 LATE = "not done within"
 RETURNED = "it was given back by nak()"
 OVERDUE = "its time to run was over, and it is given out again"
 
 
-class Held:
+class EntryState:
     """Guarded by its lane's lock."""
 
     __slots__ = (
@@ -54,7 +54,7 @@ class Held:
         "tries",
     )
 
-    def __init__(self, lane: Lane, frame: Frame, fetched: Fetched, part: Part | None) -> None:
+    def __init__(self, lane: Dispatcher, frame: Frame, fetched: Fetched, part: Part | None) -> None:
         self.lane = lane
         self.frame = frame
         self.topic = lane.topic if frame.topic is None else frame.topic

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zkms.consume.entry_state import Held
+from zkms.consume.entry_state import EntryState
 
 
 class _Reached:
@@ -19,7 +19,7 @@ class _Reached:
 
     __slots__ = ("before", "entry", "flag", "told")
 
-    def __init__(self, entry: Held, before: set[int], *, flag: bool) -> None:
+    def __init__(self, entry: EntryState, before: set[int], *, flag: bool) -> None:
         self.entry = entry
         self.before = before
         self.flag = flag
@@ -29,7 +29,7 @@ class _Reached:
 class Gaps:
     """Of one lane, while it is ours. Not thread-safe: its lane's lock guards it."""
 
-    def __init__(self, done: Callable[[Held], object]) -> None:
+    def __init__(self, done: Callable[[EntryState], object]) -> None:
         self._done = done
         """Given a gap entry that nobody needs any more."""
         self._open: set[int] = set()
@@ -40,7 +40,7 @@ class Gaps:
         """Messages of an entry are given out from now on."""
         self._open.add(sequence)
 
-    def reach(self, entry: Held, *, flag: bool) -> None:
+    def reach(self, entry: EntryState, *, flag: bool) -> None:
         """All that came before this gap is given out; `flag` if the queue is flagged for it."""
         self._reached[entry.sequence] = _Reached(entry, set(self._open), flag=flag)
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from zkms.consume.assignment import Load, assign, slow_ones
-from zkms.consume.dispatcher import Lane
+from zkms.consume.assignment import MemberLoad, assign, slow_ones
+from zkms.consume.dispatcher import Dispatcher
 from zkms.consume.ownership import Claim, claim
 from zkms.errors import (
     BadVersion,
@@ -34,7 +34,7 @@ from zkms.errors import (
 )
 from zkms.names import check_name
 from zkms.tree.paths import lanes_of
-from zkms.tree.records import MemberState, Plan, Registration, decode, encode
+from zkms.tree.records import GroupPlan, MemberState, Registration, decode, encode
 from zkms.zookeeper.operations import Create, Delete, Operation, SetData
 from zkms.zookeeper.session import Stat, State, failed_with
 
@@ -52,11 +52,11 @@ TICK = 0.25
 """Seconds between two looks at what is in hand."""
 
 
-class Reading(Protocol):
+class MemberConsumer(Protocol):
     """What the rota needs of a consumer."""
 
     @property
-    def lanes(self) -> dict[int, Lane]:
+    def lanes(self) -> dict[int, Dispatcher]:
         """Those that it has."""
         ...
 
@@ -84,10 +84,10 @@ class Reading(Protocol):
         ...
 
 
-class Rota:
+class GroupMember:
     """Keeps one consumer a member, and its lanes in step with the plan."""
 
-    def __init__(self, bus: Bus, topic: str, name: str, registration: Registration, consumer: Reading) -> None:
+    def __init__(self, bus: Bus, topic: str, name: str, registration: Registration, consumer: MemberConsumer) -> None:
         self.wake = threading.Event()
         """Set when there is something to look at."""
         self._session = bus.session
@@ -349,13 +349,13 @@ class Rota:
             if not self._closed and not self._rests_now(number):
                 self._take(number)
 
-    def _plan(self, plan: Plan, members: list[str], version: int) -> Plan:
+    def _plan(self, plan: GroupPlan, members: list[str], version: int) -> GroupPlan:
         """Write a better plan, if there is one."""
         loads = self._loads(members)
         lanes = assign(self._partitions, loads, plan.lanes)
         if lanes == plan.lanes:
             return plan
-        better = Plan(lanes)
+        better = GroupPlan(lanes)
         try:
             self._session.multi([SetData(self._tree.group(self._name, self._topic), encode(better), version)])
         except TransactionFailed as error:
@@ -365,7 +365,7 @@ class Rota:
             return plan
         return better
 
-    def _loads(self, members: list[str]) -> dict[str, Load]:
+    def _loads(self, members: list[str]) -> dict[str, MemberLoad]:
         states: dict[str, MemberState] = {}
         paths = {member: self._tree.member(self._name, self._topic, member) for member in members}
         replies = {member: self._session.get_async(path) for member, path in paths.items()}
@@ -380,7 +380,7 @@ class Rota:
             states[member] = state
         self._watch_pace({member: state.pace for member, state in states.items()})
         return {
-            member: Load(stuck=state.stuck, slow=self._slow.get(member, 0) >= REPEATEDLY)
+            member: MemberLoad(stuck=state.stuck, slow=self._slow.get(member, 0) >= REPEATEDLY)
             for member, state in states.items()
         }
 
@@ -422,9 +422,9 @@ class Rota:
             self._consumer.begin(number, path, self._with_end(claimed))
 
 
-def _read_plan(data: bytes) -> Plan:
+def _read_plan(data: bytes) -> GroupPlan:
     try:
-        return decode(data, Plan)
+        return decode(data, GroupPlan)
     except msgspec.MsgspecError:
         log.warning("the plan of a group was overwritten by another program: made anew")
-        return Plan()
+        return GroupPlan()

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from zkms.consume.watermark import Handed
+from zkms.consume.watermark import Watermark
 from zkms.errors import (
     BadVersion,
     Closed,
@@ -45,7 +45,7 @@ RETRY_AFTER = 0.5
 GIVEN_BACK = "it was given back"
 
 
-class Progress(Protocol):
+class CommitProgress(Protocol):
     """An entry of the lane, of which something is done with."""
 
     path: str
@@ -118,7 +118,7 @@ class Unsure(Closed):
 class _Commit:
     """A transaction under way."""
 
-    def __init__(self, ledger: Ledger, version: int, entries: list[tuple[Progress, list[Future[None]]]]) -> None:
+    def __init__(self, ledger: Ledger, version: int, entries: list[tuple[CommitProgress, list[Future[None]]]]) -> None:
         self.ledger = ledger
         self.version = version
         self.entries = entries
@@ -129,7 +129,7 @@ class _Commit:
         """Whether it is under way: sent twice, its second answer would be taken for a loss."""
 
 
-class Hold:
+class Ownership:
     """Commits for one lane. Thread-safe; answers are looked at on the connection's thread."""
 
     def __init__(self, session: Session, path: str, claimed: Claim, lost: Callable[[str], None]) -> None:
@@ -139,7 +139,7 @@ class Hold:
         anew, and its epochs with it."""
         self.parts: dict[int, Part] = dict(claimed.ledger.parts)
         """What was done with of each entry when we took the lane over, and what we have committed since."""
-        self.handed = Handed(claimed.ledger, clean=claimed.clean)
+        self.handed = Watermark(claimed.ledger, clean=claimed.clean)
         self.lost: str | None = None
         """Why it is not ours any more."""
         self.refused = False
@@ -151,7 +151,7 @@ class Hold:
         self._ledger = msgspec.structs.replace(claimed.ledger, handed=None, doubtful=0)  # of no use in every commit
         self._version = claimed.version
         self._tell_lost = lost
-        self._dirty: dict[int, tuple[Progress, list[Future[None]]]] = {}
+        self._dirty: dict[int, tuple[CommitProgress, list[Future[None]]]] = {}
         self._gone: set[int] = set()
         """Entries that the ledger may know of, and that others have removed."""
         self._stale = False
@@ -162,7 +162,7 @@ class Hold:
 
     # -- what is done with ---------------------------------------------------------------------------------------
 
-    def mark(self, entry: Progress, *, wait: bool = False) -> Future[None] | None:
+    def mark(self, entry: CommitProgress, *, wait: bool = False) -> Future[None] | None:
         """Commit what is done with of an entry, soon; the Future, if asked for, says when it is stored."""
         future: Future[None] | None = Future() if wait else None
         with self._idle:
@@ -205,7 +205,7 @@ class Hold:
         self._send(commit)
 
     def _next(self) -> _Commit:
-        entries: list[tuple[Progress, list[Future[None]]]] = []
+        entries: list[tuple[CommitProgress, list[Future[None]]]] = []
         operations: list[Operation] = []
         parts = dict(self.parts)
         self._stale = False
@@ -451,7 +451,7 @@ class Hold:
             self._seized = self.lost is None
             return self._seized
 
-    def operations(self, entries: list[Progress]) -> tuple[Ledger, list[Operation]]:
+    def operations(self, entries: list[CommitProgress]) -> tuple[Ledger, list[Operation]]:
         """What commits these entries, while we are seized."""
         with self._idle:
             before, self._dirty = self._dirty, {entry.sequence: (entry, []) for entry in entries}
@@ -460,7 +460,7 @@ class Hold:
             self._dirty, self._stale = before, stale  # it may not be carried out
         return commit.ledger, commit.operations
 
-    def let_go(self, committed: Ledger | None, entries: list[Progress]) -> None:
+    def let_go(self, committed: Ledger | None, entries: list[CommitProgress]) -> None:
         """Go on by ourselves; `committed` is the ledger as the transaction has written it."""
         done: list[Future[None]] = []
         with self._idle:

@@ -15,7 +15,7 @@ from zkms.tree.records import Ledger
 from zkms.zookeeper.session import Session
 
 
-class Handed:
+class Watermark:
     """Of one lane, while it is ours. Not thread-safe: its lane's lock guards it."""
 
     def __init__(self, ledger: Ledger, *, clean: bool) -> None:

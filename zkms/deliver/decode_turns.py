@@ -36,7 +36,7 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-class Turn:
+class DecodeTurn:
     """One subscription's turns; used by its delivery thread only."""
 
     def __init__(self) -> None:

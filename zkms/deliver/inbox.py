@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from zkms.deliver.priority_deque import Ranked
+from zkms.deliver.priority_deque import PriorityDeque
 from zkms.tree.entry import Entry
 
 MAX_BYTES = 8 * 1024 * 1024
@@ -45,7 +45,7 @@ class Inbox:
     def __init__(self, prefetch: int, drained: Callable[[], None]) -> None:
         self._prefetch = prefetch
         self._drained = drained
-        self._items: Ranked[Item] = Ranked()
+        self._items: PriorityDeque[Item] = PriorityDeque()
         self._messages = 0
         self._bytes = 0
         self._ready = threading.Condition()

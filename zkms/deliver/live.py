@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from zkms.config import check_seconds
-from zkms.deliver.decode_turns import Turn
+from zkms.deliver.decode_turns import DecodeTurn
 from zkms.deliver.inbox import Fetched, Gap, Inbox, Item, Marker
 from zkms.deliver.quarantine import set_aside
 from zkms.deliver.reader import Reader
@@ -29,9 +29,9 @@ from zkms.errors import (
     ZkmsError,
 )
 from zkms.message.codec import Codec
-from zkms.message.decode import Undecodable, Unpacked, Unpacker
-from zkms.message.message import Handover, Message
-from zkms.tree.full_flag import Flag
+from zkms.message.decode import DecodedEntry, Decoder, Undecodable
+from zkms.message.message import LiveEntry, Message
+from zkms.tree.full_flag import FullFlag
 from zkms.tree.records import GapRecord, Registration, decode
 
 if TYPE_CHECKING:
@@ -79,14 +79,14 @@ class Subscription:
         self._bus = bus
         self._handler = handler
         self._manual = ack == "manual"
-        self._unpacker = Unpacker(topic, type, codec, make, bus.replies)
+        self._unpacker = Decoder(topic, type, codec, make, bus.replies)
         self._on_gap = on_gap
         self._on_error = on_error
         self._closed = False
         self._inbox = Inbox(prefetch, self._drained)
         self._reader: Reader | None = None
         self._unpacked: deque[Message | Undecodable] = deque()
-        self._entry: Handover
+        self._entry: LiveEntry
         self._taking = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -218,7 +218,7 @@ class Subscription:
         handler = self._handler
         if handler is None:
             return
-        turn = Turn()
+        turn = DecodeTurn()
         try:
             while (unpacked := self._next_entry(None, turn)) is not None:
                 self._hand_over(handler, unpacked)
@@ -226,7 +226,7 @@ class Subscription:
         finally:
             turn.end()
 
-    def _hand_over(self, handler: Handler, unpacked: Unpacked) -> None:
+    def _hand_over(self, handler: Handler, unpacked: DecodedEntry) -> None:
         for item in unpacked.items:
             if self._closed:
                 return
@@ -252,11 +252,11 @@ class Subscription:
 
     # -- taking --------------------------------------------------------------------------------------------------
 
-    def _take(self, count: int, timeout: float | None) -> tuple[list[Message], list[Handover]]:
+    def _take(self, count: int, timeout: float | None) -> tuple[list[Message], list[LiveEntry]]:
         """Up to `count` messages, and the entries of which that were the last ones."""
         deadline = None if timeout is None else time.monotonic() + timeout
         taken: list[Message] = []
-        entries: list[Handover] = []
+        entries: list[LiveEntry] = []
         if not self._taking.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             return taken, entries
         try:
@@ -279,7 +279,7 @@ class Subscription:
             self._taking.release()
         return taken, entries
 
-    def _next_entry(self, timeout: float | None, turn: Turn | None = None) -> Unpacked | None:
+    def _next_entry(self, timeout: float | None, turn: DecodeTurn | None = None) -> DecodedEntry | None:
         """The next entry that holds messages; None after `timeout` seconds without one, or when closed."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._closed:
@@ -304,7 +304,7 @@ class Subscription:
         """What the reader has fetched."""
         return self._inbox
 
-    def unpack_at_once(self, item: Item) -> Unpacked | None:
+    def unpack_at_once(self, item: Item) -> DecodedEntry | None:
         """The messages of an entry as nearly all are; None if it takes unpack(), which may wait for ZooKeeper."""
         if isinstance(item, Marker) or item.entry.foreign or item.entry.gap or not item.raw:
             return None
@@ -313,7 +313,7 @@ class Subscription:
         except (CannotDecode, msgspec.MsgspecError):
             return None
 
-    def unpack(self, item: Item) -> Unpacked | None:
+    def unpack(self, item: Item) -> DecodedEntry | None:
         """An entry's messages; None if it has none: a gap is announced, what is not ours is set aside."""
         if self._closed:
             return None
@@ -323,7 +323,7 @@ class Subscription:
             return None
         return self._unpack(item)
 
-    def _unpack(self, fetched: Fetched) -> Unpacked | None:
+    def _unpack(self, fetched: Fetched) -> DecodedEntry | None:
         try:
             if fetched.entry.foreign:
                 raise CannotDecode("not a name that zkms gives")
@@ -339,7 +339,7 @@ class Subscription:
             self._set_aside(fetched, error)
             return None
 
-    def _messages(self, fetched: Fetched) -> Unpacked:
+    def _messages(self, fetched: Fetched) -> DecodedEntry:
         unpacked = self._unpacker.unpack(fetched, self._bus.acks.add)
         if self._bus.trail is not None:
             self._bus.trail.delivered(self, unpacked.entry, len(fetched.raw), fetched.entry.priority)
@@ -351,7 +351,7 @@ class Subscription:
         except ZkmsError:
             return False
 
-    def skip(self, entry: Handover, problem: Undecodable) -> None:
+    def skip(self, entry: LiveEntry, problem: Undecodable) -> None:
         """A message that has expired, or cannot be decoded: that is reported when it is its turn. Done with."""
         if problem.error is None:
             if self._bus.trail is not None:
@@ -390,7 +390,7 @@ class Subscription:
     def _clear_full(self) -> None:
         """All that came before the flag has been taken: let publishers send again."""
         self._bus.acks.drain(ACKED_WITHIN)  # or they would find the queue full still
-        flag = Flag(self._bus.session, self._bus.tree, self.topic, self.id)
+        flag = FullFlag(self._bus.session, self._bus.tree, self.topic, self.id)
         while not self._closed:
             try:
                 flag.take_down()

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Ranked(Generic[T]):
+class PriorityDeque(Generic[T]):
     """One deque for each priority; as cheap as a deque while nothing has one."""
 
     __slots__ = ("_plain", "_urgent")

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zkms.deliver.inbox import Fetched, Gap, Inbox, Marker
-from zkms.deliver.priority_deque import Ranked
+from zkms.deliver.priority_deque import PriorityDeque
 from zkms.errors import Closed, ConnectionLost, NodeMissing, Unsupported, ZkmsError
 from zkms.tree.entry import Entry, carried, parse_entry
 from zkms.zookeeper.session import Session, State
@@ -76,7 +76,7 @@ class Reader:
         """The transaction that made the queue; 0 before the first listing."""
         self._known: set[str] = set()
         """The names of those that are still there, as far as we know."""
-        self._heard: Ranked[Entry | Marker] = Ranked()
+        self._heard: PriorityDeque[Entry | Marker] = PriorityDeque()
         """Entries to take next, and the gaps between them."""
         self._places: deque[_Place] = deque()
         """Entries taken and not handed over, in order; the first one is waited for."""

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from zkms.consume.entry_state import Held
+from zkms.consume.entry_state import EntryState
 from zkms.deliver.inbox import Fetched
 from zkms.errors import CannotDecode, InvalidArgument
 from zkms.message import frame as frames
 from zkms.message.codec import Codec, decode_with
-from zkms.message.message import Handover, Message
+from zkms.message.message import LiveEntry, Message
 
 if TYPE_CHECKING:
-    from zkms.request_reply import Replies
+    from zkms.request_reply import RequestReply
 
 
 class Undecodable(msgspec.Struct, frozen=True):
@@ -29,14 +29,14 @@ class Undecodable(msgspec.Struct, frozen=True):
     """None for one that is not delivered because it has expired."""
 
 
-class Unpacked(NamedTuple):
+class DecodedEntry(NamedTuple):
     """An entry, and what is in it, in order: made while it is iterated over, once."""
 
-    entry: Handover
+    entry: LiveEntry
     items: Iterator[Message] | Iterator[Message | Undecodable]
 
 
-class Unpacker:
+class Decoder:
     """Decodes what a subscription gets, into the type it asks for."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Unpacker:
         type: Any,
         codec: Codec | None,
         make: builtins.type[Message] = Message,
-        replies: Replies | None = None,
+        replies: RequestReply | None = None,
     ) -> None:
         self._topic = topic
         self._type = type
@@ -58,17 +58,17 @@ class Unpacker:
             except (TypeError, NameError) as error:
                 raise InvalidArgument(f"type={type!r:.80} is nothing to decode into: {error}") from error
 
-    def unpack(self, fetched: Fetched, done: Callable[[str], None]) -> Unpacked:
+    def unpack(self, fetched: Fetched, done: Callable[[str], None]) -> DecodedEntry:
         """An entry's messages, or `CannotDecode` if it is no frame; `done` gets its path when all are done with."""
         frame = frames.decode(fetched.raw)
         path = fetched.path
-        entry = Handover(self._topic, frame, lambda: done(path), path, self._replies)
+        entry = LiveEntry(self._topic, frame, lambda: done(path), path, self._replies)
         messages = map(self._make, frame.data, repeat(entry), count())
         if frame.extras is not None and any(extra is not None and extra.expires for extra in frame.extras):
-            return Unpacked(entry, self._unexpired(messages, frame, fetched))
+            return DecodedEntry(entry, self._unexpired(messages, frame, fetched))
         if self._type is None and frame.codec is None:
-            return Unpacked(entry, messages)
-        return Unpacked(entry, (self._convert(message, frame.codec, fetched) for message in messages))
+            return DecodedEntry(entry, messages)
+        return DecodedEntry(entry, (self._convert(message, frame.codec, fetched) for message in messages))
 
     def _unexpired(
         self, messages: Iterator[Message], frame: frames.Frame, fetched: Fetched
@@ -80,8 +80,8 @@ class Unpacker:
                 yield self._convert(message, frame.codec, fetched)
 
     def unpack_held(
-        self, fetched: Fetched, make: Callable[[frames.Frame], Held]
-    ) -> tuple[Held, Iterator[Message] | Iterator[Message | Undecodable]]:
+        self, fetched: Fetched, make: Callable[[frames.Frame], EntryState]
+    ) -> tuple[EntryState, Iterator[Message] | Iterator[Message | Undecodable]]:
         """The same for an entry whose messages are acked one by one, which `make` makes of the frame."""
         frame = frames.decode(fetched.raw)
         entry = make(frame)

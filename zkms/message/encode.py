@@ -11,7 +11,7 @@ from zkms.message import frame as frames
 from zkms.message.codec import Codec, encode_with
 from zkms.message.frame import Packed
 from zkms.names import check_topic
-from zkms.publish.audience import Membership
+from zkms.publish.audience import Audience
 from zkms.publish.limits import MAX_PER_FRAME
 from zkms.tree.entry import MAX_PRIORITY
 from zkms.zookeeper.operations import MAX_TRANSACTION
@@ -64,7 +64,7 @@ NAME = 320
 """Bytes that the name in one queue takes of a transaction, at the most and about."""
 
 
-def frame_budget(membership: Membership, topic: str, deadline: float, overhead: int = 0) -> tuple[int, int]:
+def frame_budget(membership: Audience, topic: str, deadline: float, overhead: int = 0) -> tuple[int, int]:
     """Bytes and messages for one frame: half of what fits, or what is left by the names in the queues.
 
     `overhead` is the session's for each of these.

@@ -18,7 +18,7 @@ from zkms.message.frame import Extra, Frame
 
 if TYPE_CHECKING:
     from zkms.message.codec import Codec
-    from zkms.request_reply import Replies
+    from zkms.request_reply import RequestReply
 
 REQUEST = "zkms-request"
 """The header of a request: its id."""
@@ -26,7 +26,7 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 NOTHING = Extra()
 
 
-class Handed(Protocol):
+class Deliverable(Protocol):
     """What a message needs of the entry that it came in."""
 
     topic: str
@@ -36,7 +36,7 @@ class Handed(Protocol):
     extras: list[Extra | None] | None
     numbers: list[int] | None
     path: str
-    replies: Replies
+    replies: RequestReply
 
     def ack(self, message: Message) -> None: ...
 
@@ -49,7 +49,7 @@ class Handed(Protocol):
     def attempts(self, index: int) -> int: ...
 
 
-class Handover:
+class LiveEntry:
     """A queue entry in a subscriber's hands; `done` is called once, when all of its messages are done with."""
 
     __slots__ = (
@@ -195,8 +195,8 @@ class Message(msgspec.Struct, gc=False, eq=False):
         return NOTHING if extras is None else extras[self.index] or NOTHING
 
     @property
-    def _entry(self) -> Handed:
-        entry: Handed = self.entry
+    def _entry(self) -> Deliverable:
+        entry: Deliverable = self.entry
         return entry
 
     @property

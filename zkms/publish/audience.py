@@ -67,7 +67,7 @@ class Members(msgspec.Struct):
         return next((epoch for pattern, epoch in self.patterns if pattern == topic), self.epoch)
 
 
-class Membership:
+class Audience:
     """Snapshots by topic, at most `MAX_TOPICS` of them. Thread-safe.
 
     What they were read from is watched under one name for each topic: a list that is read again and again without a
@@ -186,7 +186,7 @@ class Membership:
 class _Expiry:
     """A watch; those of the same topic are one, as ZooKeeper counts them."""
 
-    membership: Membership
+    membership: Audience
     topic: str
 
     def __call__(self) -> None:

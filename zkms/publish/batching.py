@@ -16,7 +16,7 @@ from concurrent.futures import Future
 
 from zkms.errors import ConnectionLost, ZkmsError
 from zkms.message.frame import Packed
-from zkms.publish.pipeline import Publisher
+from zkms.publish.pipeline import Pipeline
 from zkms.publish.receipt import Receipt
 
 UNDER_WAY = 2
@@ -53,7 +53,7 @@ class Batch:
 class Batching:
     """Gathers single messages for the publisher. Thread-safe."""
 
-    def __init__(self, publisher: Publisher) -> None:
+    def __init__(self, publisher: Pipeline) -> None:
         self._publisher = publisher
         self._open: dict[_Key, Batch] = {}
         self._lock = threading.Condition()

@@ -17,7 +17,7 @@ from zkms.config import check_seconds
 from zkms.errors import ConnectionLost, InvalidArgument, MessageTooLarge, NoCleaner, NodeExists, TransactionFailed
 from zkms.message.frame import Packed
 from zkms.publish.audience import Members
-from zkms.publish.shipment import LARGEST_KEPT, OWN_BYTES, Outgoing
+from zkms.publish.shipment import LARGEST_KEPT, OWN_BYTES, OutgoingFrame
 from zkms.tree.delayed_names import Delayed, bucket_of, milliseconds
 from zkms.tree.paths import Tree
 from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Operation, transaction_size
@@ -68,7 +68,7 @@ def due_at(
     return due
 
 
-class Postponed(Outgoing):
+class DelayedFrame(OutgoingFrame):
     """A frame on its way to where it waits until it is due."""
 
     def __init__(self, topic: str, packed: list[Packed], *, due: float, drop: bool, deadline: float) -> None:
@@ -103,7 +103,7 @@ class Postponed(Outgoing):
         return tree.bucket(self._bucket)
 
 
-class Delays:
+class DelayedPublishing:
     """What has to be there before a frame can be made to wait. Used by all threads that publish."""
 
     def __init__(self, session: Session, tree: Tree) -> None:
@@ -114,7 +114,7 @@ class Delays:
         self._buckets: OrderedDict[str, None] = OrderedDict()
         self._seen = float("-inf")
 
-    def prepare(self, outgoing: Postponed) -> Members:
+    def prepare(self, outgoing: DelayedFrame) -> Members:
         """Make sure that somebody will move the frame, and make the bucket that it goes into."""
         if not self.standing and time.monotonic() - self._seen > STANDING:
             if not self._session.children(self._tree.cleaner, deadline=outgoing.deadline)[0]:

@@ -24,7 +24,7 @@ import msgspec
 
 from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, QueueFull, TransactionFailed, Unauthorised
 from zkms.publish.audience import MAX_TOPICS, Member, Members
-from zkms.publish.routing import Target
+from zkms.publish.routing import QueueTarget
 from zkms.tree.acl import acl
 from zkms.tree.entry import Entry, entry_prefix, parse_entry
 from zkms.tree.paths import Tree
@@ -72,7 +72,7 @@ NONE = Room(0, 0, 0)
 class Limits:
     """Budgets by topic and lane. Thread-safe."""
 
-    def __init__(self, session: Session, tree: Tree, dropped: Callable[[Target, list[str], str], None]) -> None:
+    def __init__(self, session: Session, tree: Tree, dropped: Callable[[QueueTarget, list[str], str], None]) -> None:
         self._session = session
         self._tree = tree
         self._dropped = dropped
@@ -81,7 +81,7 @@ class Limits:
         self._lock = threading.Lock()
 
     def admit(
-        self, topic: str, snapshot: Members, targets: Sequence[Target], need: Room, deadline: float | None = None
+        self, topic: str, snapshot: Members, targets: Sequence[QueueTarget], need: Room, deadline: float | None = None
     ) -> bool:
         """Take `need` off the budgets, looking where they are used up; False if a queue had to be flagged.
 
@@ -106,8 +106,8 @@ class Limits:
         self,
         topic: str,
         snapshot: Members,
-        targets: Sequence[Target],
-        short: list[Target],
+        targets: Sequence[QueueTarget],
+        short: list[QueueTarget],
         need: Room,
         deadline: float | None,
     ) -> bool:
@@ -126,7 +126,9 @@ class Limits:
                     budgets[target.queue] = budgets.get(target.queue, NONE).less(need)
         return not overfull
 
-    def _overflow(self, target: Target, epochs: dict[str, int], what: str, need: Room, deadline: float | None) -> bool:
+    def _overflow(
+        self, target: QueueTarget, epochs: dict[str, int], what: str, need: Room, deadline: float | None
+    ) -> bool:
         """Do about it what the subscription wants; False if the membership was found to have changed."""
         member = target.member
         if member.registration.overflow == "reject":
@@ -136,7 +138,7 @@ class Limits:
             return True
         return self._flag(target, epochs, what, deadline)
 
-    def _room(self, targets: list[Target], deadline: float | None) -> dict[tuple[str, str], Room]:
+    def _room(self, targets: list[QueueTarget], deadline: float | None) -> dict[tuple[str, str], Room]:
         """How much fits; counted from the names only where the number of entries does not settle it."""
         stats = [(target, self._session.exists_async(self._path(target))) for target in targets]
         room = {}
@@ -155,10 +157,10 @@ class Limits:
             room[target.queue] = whole.less(used)
         return room
 
-    def _path(self, target: Target) -> str:
+    def _path(self, target: QueueTarget) -> str:
         return self._tree.queue(*target.queue)
 
-    def _drop_oldest(self, target: Target, what: str, need: Room) -> None:
+    def _drop_oldest(self, target: QueueTarget, what: str, need: Room) -> None:
         """Make room for `need`, and as much again as a publisher's budget, so that this is not done each time.
 
         A gap entry tells the reader, also one that is away. One that is there already comes after all that is dropped.
@@ -203,7 +205,7 @@ class Limits:
         entries = [parse_entry(name) for name in names]
         return Room(sum(entry.messages for entry in entries), sum(entry.size for entry in entries), len(entries))
 
-    def _flag(self, target: Target, epochs: dict[str, int], what: str, deadline: float | None) -> bool:
+    def _flag(self, target: QueueTarget, epochs: dict[str, int], what: str, deadline: float | None) -> bool:
         """Whether it is flagged now, at the epoch that is known; which is another one from then on."""
         name, topic = target.queue
         gap = encode(GapRecord(f"more than {what} were waiting", full=True))

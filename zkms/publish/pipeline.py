@@ -38,13 +38,13 @@ from zkms.errors import (
     ZkmsError,
 )
 from zkms.message.frame import Packed
-from zkms.publish.audience import Members, Membership
-from zkms.publish.delayed import Delays, Postponed
+from zkms.publish.audience import Audience, Members
+from zkms.publish.delayed import DelayedFrame, DelayedPublishing
 from zkms.publish.limits import Limits, Room
 from zkms.publish.producer import WINDOW, Producer
 from zkms.publish.receipt import Receipt
-from zkms.publish.routing import Target, route
-from zkms.publish.shipment import OWN_BYTES, Epochs, Outgoing, Shipment, epochs
+from zkms.publish.routing import QueueTarget, route
+from zkms.publish.shipment import OWN_BYTES, Epochs, OutgoingFrame, Shipment, epochs
 from zkms.trail.recorder import Recorder
 from zkms.tree.paths import ID_LOG, Tree
 from zkms.tree.records import IdRecord, decode
@@ -57,16 +57,16 @@ WINDOW_BYTES = 2 * 1024 * 1024
 """Bytes in flight at the most: back-pressure past that, as past WINDOW transactions."""
 
 
-class Publisher:
+class Pipeline:
     """Publishes for one bus. Thread-safe."""
 
-    def __init__(self, session: Session, tree: Tree, membership: Membership, producer: Producer) -> None:
+    def __init__(self, session: Session, tree: Tree, membership: Audience, producer: Producer) -> None:
         self._session = session
         self._tree = tree
         self._membership = membership
         self._producer = producer
         self._limits = Limits(session, tree, self._dropped)
-        self.delays = Delays(session, tree)
+        self.delays = DelayedPublishing(session, tree)
         self._order = threading.Lock()
         self._state = threading.Condition()
         self._outstanding: deque[Shipment] = deque()
@@ -98,9 +98,9 @@ class Publisher:
         published.
         """
         outgoing = (
-            Outgoing(topic, packed, without=without, drop=drop, deadline=deadline)
+            OutgoingFrame(topic, packed, without=without, drop=drop, deadline=deadline)
             if due is None
-            else Postponed(topic, packed, due=due, drop=drop, deadline=deadline)
+            else DelayedFrame(topic, packed, due=due, drop=drop, deadline=deadline)
         )
         self.ship(Shipment([outgoing], deadline))
         return outgoing.future
@@ -132,7 +132,7 @@ class Publisher:
         finally:
             self._order.release()
 
-    def _admit(self, outgoing: Outgoing) -> Members:
+    def _admit(self, outgoing: OutgoingFrame) -> Members:
         """Who gets it, if there is room for it."""
         need = Room(len(outgoing.packed), sum(message.size for message in outgoing.packed))
         snapshot = self._resolve(outgoing)
@@ -142,9 +142,9 @@ class Publisher:
             snapshot = self._resolve(outgoing)
         return snapshot
 
-    def _resolve(self, outgoing: Outgoing) -> Members:
+    def _resolve(self, outgoing: OutgoingFrame) -> Members:
         """Who gets it; nobody is believed only after ZooKeeper's leader has confirmed the epoch."""
-        if isinstance(outgoing, Postponed):
+        if isinstance(outgoing, DelayedFrame):
             return self.delays.prepare(outgoing)
         topic = outgoing.topic
         while True:
@@ -200,7 +200,7 @@ class Publisher:
                 raise error.cause from error
         self._membership.forget(topic)
 
-    def _check_deadline(self, outgoing: Outgoing) -> None:
+    def _check_deadline(self, outgoing: OutgoingFrame) -> None:
         if time.monotonic() >= outgoing.deadline:
             raise Timeout(f"{outgoing.topic!r}: not published in time; nothing was stored")
 
@@ -298,7 +298,7 @@ class Publisher:
             entries = dict(zip(names, paths, strict=True))
             if outgoing.shared and entries:
                 self._keep_body(outgoing)
-            if self.trail is not None and isinstance(outgoing, Postponed):
+            if self.trail is not None and isinstance(outgoing, DelayedFrame):
                 self.trail.delayed(outgoing, self._producer.name, zxid)
             elif self.trail is not None:
                 self.trail.published(outgoing, self._producer.name, zxid)
@@ -306,18 +306,18 @@ class Publisher:
                 outgoing.future.set_result(self._receipt(outgoing, entries, zxid))
         shipment.stored.set_result(None)
 
-    def _dropped(self, target: Target, names: list[str], reason: str) -> None:
+    def _dropped(self, target: QueueTarget, names: list[str], reason: str) -> None:
         """Entries of a queue had to make room for ours."""
         if self.trail is not None:
             self.trail.purged(target.lane, target.member.topic, names, reason)
 
-    def _keep_body(self, outgoing: Outgoing) -> None:
+    def _keep_body(self, outgoing: OutgoingFrame) -> None:
         queues = tuple(self._tree.queue(*t.queue) for t in outgoing.targets if t.picks is None)
         self._producer.bodies.add(outgoing.seq, outgoing.size, queues)
         with self._state:
             self._state.notify_all()
 
-    def _receipt(self, outgoing: Outgoing, entries: dict[str, Any], zxid: int | None = None) -> Receipt:
+    def _receipt(self, outgoing: OutgoingFrame, entries: dict[str, Any], zxid: int | None = None) -> Receipt:
         return Receipt(
             self._session,
             self._tree,
@@ -463,12 +463,12 @@ class Publisher:
                 return None
         return None if isinstance(error.cause, (BadVersion, NodeMissing)) else error.cause
 
-    def _find_missing(self, outgoing: Outgoing, error: TransactionFailed) -> None:
+    def _find_missing(self, outgoing: OutgoingFrame, error: TransactionFailed) -> None:
         """What its entry, body or id was to be created in is not there."""
         place = error.index - outgoing.place
         if error.operation.path.startswith(f"{self._tree.ids}/"):
             self._make_id_shard(error.operation.path)
-        elif isinstance(outgoing, Postponed):
+        elif isinstance(outgoing, DelayedFrame):
             self.delays.make(outgoing.bucket(self._tree))  # its bucket was empty, and removed
         elif place >= len(outgoing.targets):
             self._producer.bodies.claim()  # the place for bodies was removed by hand
@@ -477,7 +477,7 @@ class Publisher:
             others = missing if known == outgoing.epochs else frozenset()
             self._missing[outgoing.topic] = outgoing.epochs, others | {outgoing.targets[place].queue}
 
-    def _duplicate(self, outgoing: Outgoing, error: TransactionFailed) -> BaseException | None:
+    def _duplicate(self, outgoing: OutgoingFrame, error: TransactionFailed) -> BaseException | None:
         """One of its messages has an id that was stored before: the rest goes without it."""
         path = error.operation.path
         place = next((p for p, given in outgoing.ids.items() if self._tree.id(outgoing.topic, given) == path), None)

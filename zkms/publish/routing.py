@@ -20,7 +20,7 @@ RUN = 64
 """Messages without a key that go to the same partition before it is the next one's turn, if so many come at once."""
 
 
-class Target(NamedTuple):
+class QueueTarget(NamedTuple):
     """A lane that gets a frame, or a part of it."""
 
     lane: str
@@ -43,7 +43,7 @@ def partition_of(key: str, partitions: int) -> int:
     return crc32(key.encode()) % partitions
 
 
-def route(members: Sequence[Member], packed: Sequence[Packed], turn: int, without: frozenset[int]) -> list[Target]:
+def route(members: Sequence[Member], packed: Sequence[Packed], turn: int, without: frozenset[int]) -> list[QueueTarget]:
     """Who gets what; `turn` moves the messages without a key on, `without` are places that nobody gets."""
     targets = []
     everything = [place for place in range(len(packed)) if place not in without] if without else range(len(packed))
@@ -55,7 +55,7 @@ def route(members: Sequence[Member], packed: Sequence[Packed], turn: int, withou
         if registration.kind == "group":
             targets += _spread(member, packed, wanted, turn)
         elif wanted:
-            targets.append(Target(member.subscription, member, _picks(wanted, packed)))
+            targets.append(QueueTarget(member.subscription, member, _picks(wanted, packed)))
     return targets
 
 
@@ -63,7 +63,7 @@ def _picks(places: Sequence[int], packed: Sequence[Packed]) -> tuple[int, ...] |
     return None if len(places) == len(packed) else tuple(places)
 
 
-def _spread(member: Member, packed: Sequence[Packed], places: Sequence[int], turn: int) -> list[Target]:
+def _spread(member: Member, packed: Sequence[Packed], places: Sequence[int], turn: int) -> list[QueueTarget]:
     partitions = member.registration.partitions
     shares: dict[int, list[int]] = {}
     loose = 0
@@ -76,7 +76,7 @@ def _spread(member: Member, packed: Sequence[Packed], places: Sequence[int], tur
             number = partition_of(key, partitions)
         shares.setdefault(number, []).append(place)
     return [
-        Target(lane_of(member.subscription, number), member, _picks(share, packed))
+        QueueTarget(lane_of(member.subscription, number), member, _picks(share, packed))
         for number, share in sorted(shares.items())
     ]
 

@@ -15,7 +15,7 @@ from zkms.message import frame as frames
 from zkms.message.frame import Packed
 from zkms.publish.audience import Members
 from zkms.publish.receipt import Receipt
-from zkms.publish.routing import Target
+from zkms.publish.routing import QueueTarget
 from zkms.tree.acl import acl
 from zkms.tree.delayed_names import Delayed
 from zkms.tree.entry import entry_prefix
@@ -35,7 +35,7 @@ Epochs = tuple[int, ...]
 Picks = tuple[int, ...] | None
 
 
-class Outgoing:
+class OutgoingFrame:
     """A frame on its way to the subscriptions of a topic."""
 
     def __init__(self, topic: str, packed: list[Packed], *, without: str | None, drop: bool, deadline: float) -> None:
@@ -48,7 +48,7 @@ class Outgoing:
         self.seq = 0
         self.size = sum(message.size for message in packed)
         self.at = 0.0
-        self.targets: tuple[Target, ...] = ()
+        self.targets: tuple[QueueTarget, ...] = ()
         self.skipped: dict[str, str] = {}
         self.duplicates: dict[int, str] = {}
         """Places of messages whose ids were stored before, and as what: nobody gets these again."""
@@ -173,7 +173,7 @@ class Outgoing:
 class Shipment:
     """A transaction: one number of the producer's for each of its messages, so it is stored once or not at all."""
 
-    def __init__(self, frames: list[Outgoing], deadline: float, also: list[Operation] | None = None) -> None:
+    def __init__(self, frames: list[OutgoingFrame], deadline: float, also: list[Operation] | None = None) -> None:
         self.frames = frames
         self.deadline = deadline
         self.also = also or []

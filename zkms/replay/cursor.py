@@ -21,10 +21,10 @@ from typing import NamedTuple
 import msgspec
 
 from zkms.bus import Bus
-from zkms.consume.dispatcher import Lane
+from zkms.consume.dispatcher import Dispatcher
 from zkms.consume.entry_state import mask_of
-from zkms.consume.group_member import Rota
-from zkms.consume.ownership import Claim, Hold
+from zkms.consume.group_member import GroupMember
+from zkms.consume.ownership import Claim, Ownership
 from zkms.consume.watermark import first_after
 from zkms.errors import (
     Closed,
@@ -38,9 +38,9 @@ from zkms.errors import (
 )
 from zkms.replay.cursor_trail import Passage, Tell
 from zkms.replay.slices import Piece
-from zkms.subscribe.options import Request, enrol
+from zkms.subscribe.options import SubscribeOptions, enrol
 from zkms.tree.entry import Entry, parse_entry
-from zkms.tree.full_flag import Flag
+from zkms.tree.full_flag import FullFlag
 from zkms.tree.records import GapRecord, Part, QueueState, decode
 from zkms.zookeeper.operations import Operation
 from zkms.zookeeper.session import State
@@ -60,7 +60,7 @@ class Missing(ZkmsError):
         self.name = name
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CursorPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Before a message: all entries below `entry` lie before it, and the first `message` messages of that one."""
 
     queue: int
@@ -124,7 +124,7 @@ class _Seat:
 
     def __init__(self) -> None:
         self.claimed: tuple[str, Claim] | None = None
-        self.lanes: dict[int, Lane] = {}
+        self.lanes: dict[int, Dispatcher] = {}
 
     def begin(self, number: int, path: str, claimed: Claim) -> None:  # noqa: ARG002 - there is one lane
         self.claimed = path, claimed
@@ -160,11 +160,11 @@ class Cursor:
         """Set when the queue is to be listed again."""
         self._listing: _Listing | None = None
         self._seat = _Seat()
-        self._rota: Rota | None = None
-        self._hold: Hold | None = None
+        self._rota: GroupMember | None = None
+        self._hold: Ownership | None = None
         self._passage: Passage | None = None
         """Where the bus leaves a trail."""
-        self._flag: tuple[int, Flag] | None = None
+        self._flag: tuple[int, FullFlag] | None = None
         """What is to be taken down for the gap of this number; kept until it is known to be."""
         self._generation = 0
         self._verified = 0.0
@@ -177,12 +177,12 @@ class Cursor:
         `SubscriptionInUse` if another process reads it, also after `patience` seconds: by default as long as ZooKeeper
         may take to find out that the last reader was killed.
         """
-        request = Request(topic=self.topic, name=self.name)
+        request = SubscribeOptions(topic=self.topic, name=self.name)
         request.check()
         found = self._bus.enrolment.find(self.topic, self.name)
         if found is None or found.kind != "durable":  # else it is used as it is, whatever its limits and selectors
             found, _ = enrol(self._bus, request)
-        rota = Rota(self._bus, self.topic, self.name, found, self._seat)
+        rota = GroupMember(self._bus, self.topic, self.name, found, self._seat)
         deadline = time.monotonic() + (2 * self._session.timeout + 5 if patience is None else patience)
         try:
             rota.join()
@@ -196,7 +196,7 @@ class Cursor:
         assert self._seat.claimed is not None  # noqa: S101 - nobody else has it, so we do
         path, claimed = self._seat.claimed
         self._rota, self._generation = rota, self._session.generation
-        self._hold = Hold(self._session, path, claimed, lambda reason: log.warning("%s: %s", path, reason))
+        self._hold = Ownership(self._session, path, claimed, lambda reason: log.warning("%s: %s", path, reason))
         if not self._hold.handed.known:
             ended = claimed.ended
             first = first_after(self._session, self._queue, ended) if ended else self._look().created
@@ -224,7 +224,7 @@ class Cursor:
         if hold is not None and self._session.state is State.CONNECTED:
             hold.reconnected()
 
-    def _ours(self) -> Hold:
+    def _ours(self) -> Ownership:
         """Our hold, or `Closed` if another process has taken the subscription over."""
         hold, rota = self._hold, self._rota
         if hold is None or rota is None:
@@ -242,24 +242,26 @@ class Cursor:
 
     # -- places --------------------------------------------------------------------------------------------------
 
-    def begin(self) -> Place:
+    def begin(self) -> CursorPlace:
         """The place before the first message that is not acked."""
         hold, here = self._ours(), self._look()
         if not here.entries:
-            return Place(queue=here.made, entry=here.created)
+            return CursorPlace(queue=here.made, entry=here.created)
         first = here.entries[0]
         part = hold.parts.get(first.sequence)
-        return Place(
+        return CursorPlace(
             queue=here.made, entry=first.sequence, message=0 if part is None else min(part.done, first.messages)
         )
 
-    def end(self) -> Place:
+    def end(self) -> CursorPlace:
         """The place behind all that is there now."""
         self._ours()
         here = self._look()
-        return Place(queue=here.made, entry=here.created)
+        return CursorPlace(queue=here.made, entry=here.created)
 
-    def advance(self, start: Place, most: int | None = None, until: Place | None = None, wait: float = 0.0) -> Place:
+    def advance(
+        self, start: CursorPlace, most: int | None = None, until: CursorPlace | None = None, wait: float = 0.0
+    ) -> CursorPlace:
         """The place up to `most` messages behind `start`, and not behind `until`; `start` itself if nothing is there.
 
         Waits up to `wait` seconds for the first message.
@@ -271,7 +273,7 @@ class Cursor:
             found = self._reach(start, self._look(), most, until)
         return found
 
-    def _reach(self, start: Place, here: _Listing, most: int | None, until: Place | None) -> Place:
+    def _reach(self, start: CursorPlace, here: _Listing, most: int | None, until: CursorPlace | None) -> CursorPlace:
         begin = self._resume(start, here)
         last = here.created if until is None or until.queue != here.made else min(until.entry, here.created)
         entry, message = last, 0
@@ -284,15 +286,15 @@ class Cursor:
             most = None if most is None else most - count
         if begin is start and (entry, message) <= (start.entry, start.message):
             return start
-        return Place(queue=here.made, entry=entry, message=message, at=int(time.time()))
+        return CursorPlace(queue=here.made, entry=entry, message=message, at=int(time.time()))
 
-    def _resume(self, start: Place, here: _Listing) -> Place:
+    def _resume(self, start: CursorPlace, here: _Listing) -> CursorPlace:
         if start.queue == here.made:
             return start
         self._missed("the subscription was given up, and made anew, since this place was noted")
-        return Place(queue=here.made, entry=0)
+        return CursorPlace(queue=here.made, entry=0)
 
-    def pieces(self, start: Place, end: Place) -> list[Piece]:
+    def pieces(self, start: CursorPlace, end: CursorPlace) -> list[Piece]:
         """What lies between two places, in order: the same at every call until `end` is acked."""
         hold, here = self._ours(), self._look()
         if end.queue != here.made:
@@ -341,7 +343,7 @@ class Cursor:
 
     # -- acks ----------------------------------------------------------------------------------------------------
 
-    def ack(self, place: Place) -> None:
+    def ack(self, place: CursorPlace) -> None:
         """All that lies before this place is done with: it is removed, and that is stored when this returns."""
         hold, here = self._ours(), self._look()
         if place.queue != here.made:
@@ -358,11 +360,11 @@ class Cursor:
         if flagging:  # publishers would find it full before that; and who dies here leaves the gap for the next one
             last = flagging[-1].sequence
             if self._flag is None or self._flag[0] != last:
-                self._flag = last, Flag(self._session, self._bus.tree, self.topic, self.name)
+                self._flag = last, FullFlag(self._session, self._bus.tree, self.topic, self.name)
             self._flag[1].take_down()
             self._store(hold, [(entry, None) for entry in flagging], {})
 
-    def _store(self, hold: Hold, parts: Sequence[tuple[Entry, Part | None]], tellers: dict[int, Tell]) -> None:
+    def _store(self, hold: Ownership, parts: Sequence[tuple[Entry, Part | None]], tellers: dict[int, Tell]) -> None:
         stored = [
             hold.mark(_Done(self._path(entry), entry.sequence, part, tellers.get(entry.sequence)), wait=True)
             for entry, part in parts
@@ -377,7 +379,7 @@ class Cursor:
             except ZkmsError as error:
                 raise Closed(f"{self.name!r} of {self.topic!r} is not read here any more: {error}") from error
 
-    def _look_at(self, hold: Hold, place: Place, entries: Sequence[Entry]) -> dict[int, Tell]:
+    def _look_at(self, hold: Ownership, place: CursorPlace, entries: Sequence[Entry]) -> dict[int, Tell]:
         """Tell the trail what is handed over; how to tell it that this is acked. Nothing if nobody leaves one."""
         if self._passage is None:
             return {}

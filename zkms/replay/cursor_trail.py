@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from zkms.consume.ownership import Hold
+from zkms.consume.ownership import Ownership
 from zkms.errors import CannotDecode
 from zkms.message import frame as frames
 from zkms.message.frame import Frame
@@ -31,7 +31,7 @@ Tell = Callable[[int | None], None]
 class Passage:
     """Tells what is done with of one durable subscription, in the epoch of one reader."""
 
-    def __init__(self, trail: Recorder, session: Session, tree: Tree, topic: str, name: str, hold: Hold) -> None:
+    def __init__(self, trail: Recorder, session: Session, tree: Tree, topic: str, name: str, hold: Ownership) -> None:
         self._trail = trail
         self._session = session
         self._tree = tree

@@ -31,7 +31,7 @@ from zkms.errors import (
 from zkms.publish.audience import patterns_in
 from zkms.tree.paths import Tree, lanes_of
 from zkms.tree.patterns import is_pattern
-from zkms.tree.records import Ledger, Patterns, Plan, QueueState, Registration, decode, encode
+from zkms.tree.records import GroupPlan, Ledger, Patterns, QueueState, Registration, decode, encode
 from zkms.zookeeper.deletion import delete_queue
 from zkms.zookeeper.operations import Check, Create, Delete, Operation, SetData
 from zkms.zookeeper.session import Session, Stat, failed_with
@@ -41,7 +41,7 @@ _MOVED = (NodeMissing, NodeExists, BadVersion)
 """Somebody else was quicker: look again."""
 
 
-class Enrolment:
+class DurableRegistration:
     """Registers what is persistent. Thread-safe."""
 
     def __init__(self, session: Session, tree: Tree, client_id: str) -> None:
@@ -131,7 +131,7 @@ class Enrolment:
         operations: list[Operation] = []
         if self._session.exists(group.rpartition("/")[0]) is None:
             operations.append(Create(group.rpartition("/")[0]))
-        fresh = {group: encode(Plan()), tree.members(name, topic): b"", parent: b""}
+        fresh = {group: encode(GroupPlan()), tree.members(name, topic): b"", parent: b""}
         fresh |= {tree.ledger(name, topic, number): encode(ledger) for number, ledger in enumerate(ledgers)}
         operations += self._put(fresh)
         operations += [Delete(path) for path in self._below(parent) if path not in fresh]
@@ -155,7 +155,7 @@ class Enrolment:
         while lots:
             lot = lots.pop()
             proof: list[Operation] = [Create(registration), Delete(registration)]
-            plan = [] if any(each.path == group for each in lot) else [SetData(group, encode(Plan()))]
+            plan = [] if any(each.path == group for each in lot) else [SetData(group, encode(GroupPlan()))]
             if not self._session.fits([*proof, *plan, *lot]):
                 lots += [lot[len(lot) // 2 :], lot[: len(lot) // 2]]
                 continue

@@ -60,7 +60,7 @@ class Registrable(Protocol):
         ...
 
 
-class Registrar:
+class LiveRegistration:
     """Keeps one client's ephemerals in step with its session. Thread-safe."""
 
     def __init__(

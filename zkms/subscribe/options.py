@@ -30,7 +30,7 @@ DEFAULT_TTR = 30.0
 Overflow = Literal["gap", "reject", "drop-oldest"]
 
 
-class Request(msgspec.Struct, kw_only=True, frozen=True):
+class SubscribeOptions(msgspec.Struct, kw_only=True, frozen=True):
     """The arguments of bus.subscribe(); what is None takes its kind's default."""
 
     topic: str
@@ -154,12 +154,12 @@ def check_where(where: object) -> dict[str, list[str]] | None:
     return checked
 
 
-def subscribe(bus: Bus, request: Request) -> Subscription | Consumer:
+def subscribe(bus: Bus, request: SubscribeOptions) -> Subscription | Consumer:
     """Make the subscription, and begin to read."""
     return subscribe_live(bus, request) if request.kind == "live" else subscribe_kept(bus, request)
 
 
-def subscribe_live(bus: Bus, request: Request) -> Subscription:
+def subscribe_live(bus: Bus, request: SubscribeOptions) -> Subscription:
     """A live subscription, and begin to read."""
     request.check()
     topic = request.topic
@@ -192,7 +192,7 @@ def subscribe_live(bus: Bus, request: Request) -> Subscription:
     return subscription
 
 
-def subscribe_kept(bus: Bus, request: Request) -> Consumer:
+def subscribe_kept(bus: Bus, request: SubscribeOptions) -> Consumer:
     """A durable subscription, or a member of a group, and begin to read."""
     request.check()
     topic, name = request.topic, request.name or request.group or ""
@@ -230,7 +230,7 @@ def subscribe_kept(bus: Bus, request: Request) -> Consumer:
     return consumer
 
 
-def enrol(bus: Bus, request: Request) -> tuple[Registration, bool]:
+def enrol(bus: Bus, request: SubscribeOptions) -> tuple[Registration, bool]:
     """Register a durable subscription or a group, unless it is there; a group keeps the partitions it was made with."""
     topic, name = request.topic, request.name or request.group or ""
     partitions = request.partitions or (DEFAULT_PARTITIONS if request.group is not None else 1)

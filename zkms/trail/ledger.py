@@ -27,7 +27,7 @@ class Given(NamedTuple):
     last: float | None = None
 
 
-class Ledger:
+class LineLedger:
     """The recorder's side."""
 
     def __init__(self, path: Path) -> None:

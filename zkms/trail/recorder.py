@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from zkms.message.frame import Packed
-from zkms.message.message import Handover
+from zkms.message.message import LiveEntry
 from zkms.trail.event import Event, called, key_hash
 from zkms.trail.settings import Trail
 from zkms.trail.store import Store, encode_lines
@@ -25,11 +25,11 @@ from zkms.tree.entry import Entry, parse_entry
 from zkms.tree.paths import LANE_MARK
 
 if TYPE_CHECKING:
-    from zkms.consume.dispatcher import Lane
-    from zkms.consume.entry_state import Held
-    from zkms.publish.delayed import Postponed
-    from zkms.publish.routing import Target
-    from zkms.publish.shipment import Outgoing
+    from zkms.consume.dispatcher import Dispatcher
+    from zkms.consume.entry_state import EntryState
+    from zkms.publish.delayed import DelayedFrame
+    from zkms.publish.routing import QueueTarget
+    from zkms.publish.shipment import OutgoingFrame
 
 log = logging.getLogger("zkms.trail")
 CHUNK = 1000
@@ -39,14 +39,14 @@ PER_LINE = 16
 COMPLAIN = 60.0
 
 
-class Subscriber(Protocol):
+class SubscriberLike(Protocol):
     """Who gets messages, and of which topic or pattern."""
 
     id: str
     topic: str
 
 
-class Reader(Subscriber, Protocol):
+class ConsumerLike(SubscriberLike, Protocol):
     """Who reads a durable subscription or a group."""
 
     kind: str
@@ -83,7 +83,7 @@ class Recorder:
 
     # -- what happens --------------------------------------------------------------------------------------------
 
-    def published(self, frame: Outgoing, producer: str, zxid: int | None) -> None:
+    def published(self, frame: OutgoingFrame, producer: str, zxid: int | None) -> None:
         """A frame is stored for its targets. Where not all get all of it, there is an event for each part of it."""
         names = sorted({_called(target) for target in frame.targets})
         parted = any(t.picks is not None and not _is_whole_group(t) for t in frame.targets)
@@ -102,7 +102,7 @@ class Recorder:
     def _stored(
         self,
         event: str,
-        frame: Outgoing,
+        frame: OutgoingFrame,
         producer: str,
         zxid: int | None,
         packed: Sequence[Packed],
@@ -137,7 +137,7 @@ class Recorder:
             1 + (len(packed) // PER_LINE if keys or ids else 0) + len(subs or ()) // PER_LINE,
         )
 
-    def delayed(self, frame: Postponed, producer: str, zxid: int | None) -> None:
+    def delayed(self, frame: DelayedFrame, producer: str, zxid: int | None) -> None:
         """A frame is stored, to be published when it is due; its messages that were no duplicates."""
         places = [place for place in range(len(frame.packed)) if place not in frame.duplicates]
         if places:
@@ -146,7 +146,7 @@ class Recorder:
 
     def due(
         self,
-        frame: Outgoing,
+        frame: OutgoingFrame,
         producer: str,
         numbers: Sequence[int],
         left: Sequence[int],
@@ -162,7 +162,7 @@ class Recorder:
             at = [numbers[place] for place in places]
             self._stored("due", frame, producer, zxid, [frame.packed[p] for p in places], at, [*subs], due)
 
-    def delivered(self, subscriber: Subscriber, entry: Handover, size: int, priority: int) -> None:
+    def delivered(self, subscriber: SubscriberLike, entry: LiveEntry, size: int, priority: int) -> None:
         """A frame goes to a live subscriber; its ack will be recorded as well."""
         sub = called(subscriber.id, subscriber.topic)
         first, places = (0, None) if entry.numbers is None else _spread(entry.numbers)
@@ -194,16 +194,16 @@ class Recorder:
         self.note("unsubscribed", sub=old, topic=topic, kind="live", reason=f"its queue was taken away; now {new}")
         self.note("subscribed", sub=new, topic=topic, kind="live", reason=f"was {old}")
 
-    def undecodable(self, subscriber: Subscriber, entry: Handover, index: int, reason: str) -> None:
+    def undecodable(self, subscriber: SubscriberLike, entry: LiveEntry, index: int, reason: str) -> None:
         """One message of a frame cannot become what the subscriber asked for."""
         self._single("dead", subscriber, entry, index, reason=reason)
 
-    def expired(self, subscriber: Subscriber, entry: Handover, index: int) -> None:
+    def expired(self, subscriber: SubscriberLike, entry: LiveEntry, index: int) -> None:
         """One message of a frame has expired before a live subscriber got it."""
         extra = None if entry.extras is None else entry.extras[index]
         self._single("expired", subscriber, entry, index, expires=None if extra is None else extra.expires)
 
-    def _single(self, event: str, subscriber: Subscriber, entry: Handover, index: int, **fields: Any) -> None:
+    def _single(self, event: str, subscriber: SubscriberLike, entry: LiveEntry, index: int, **fields: Any) -> None:
         self.note(
             event,
             sub=called(subscriber.id, subscriber.topic),
@@ -219,9 +219,9 @@ class Recorder:
     def held(
         self,
         event: str,
-        reader: Reader,
-        lane: Lane,
-        entry: Held,
+        reader: ConsumerLike,
+        lane: Dispatcher,
+        entry: EntryState,
         bits: int,
         *,
         zxid: int | None = None,
@@ -377,7 +377,7 @@ def recording(trail: Trail | None, node: str) -> Iterator[Recorder | None]:
             recorder.close()
 
 
-def _called(target: Target) -> str:
+def _called(target: QueueTarget) -> str:
     return called(target.member.subscription, target.member.topic)
 
 
@@ -387,7 +387,7 @@ def _spread(numbers: Sequence[int]) -> tuple[int, list[int] | None]:
     return first, None if numbers[-1] - first == len(numbers) - 1 else [number - first for number in numbers]
 
 
-def _is_whole_group(target: Target) -> bool:
+def _is_whole_group(target: QueueTarget) -> bool:
     """Whether what one partition does not get another one gets."""
     return target.member.registration.kind == "group" and target.member.registration.where is None
 

@@ -54,7 +54,7 @@ class Store:
         self._number = 0
         try:
             trail.path.mkdir(parents=True, exist_ok=True)
-            self.ledger = ledger.Ledger(self._new_ledger())
+            self.ledger = ledger.LineLedger(self._new_ledger())
             self._open(lost=0)
         except OSError as error:
             raise InvalidArgument(f"trail: cannot write to {str(trail.path)!r}: {error.strerror or error}") from error

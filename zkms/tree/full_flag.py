@@ -13,7 +13,7 @@ from zkms.zookeeper.operations import Delete, SetData
 from zkms.zookeeper.session import Session, failed_with
 
 
-class Flag:
+class FullFlag:
     """The one that stands when a gap has been reached, if there is one."""
 
     def __init__(self, session: Session, tree: Tree, topic: str, subscription: str) -> None:

@@ -122,7 +122,7 @@ class Patterns(msgspec.Struct, frozen=True, tag_field="zkms", tag="patterns"):
     patterns: tuple[str, ...]
 
 
-class Plan(msgspec.Struct, frozen=True, tag_field="zkms", tag="plan", omit_defaults=True):
+class GroupPlan(msgspec.Struct, frozen=True, tag_field="zkms", tag="plan", omit_defaults=True):
     """The data of a group: which client is to read which partition. Not more than a wish: ledgers decide."""
 
     lanes: dict[int, str] = {}
@@ -236,7 +236,7 @@ Record = (
     | QueueState
     | Patterns
     | Ledger
-    | Plan
+    | GroupPlan
     | MemberState
     | DeadLetter
     | IdRecord

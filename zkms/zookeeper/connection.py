@@ -58,7 +58,7 @@ class _Asked:
         self.xid = 0
 
 
-class Flow:
+class Connection:
     """The traffic of one kazoo client. `ask` and `post` may be called by any thread; the rest is the connection's."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.retry import KazooRetry
 
 from zkms.config import Config
-from zkms.zookeeper.connection import Flow
+from zkms.zookeeper.connection import Connection
 
 log = logging.getLogger("zkms.session")
 _kazoo_log = logging.getLogger("zkms.kazoo")
@@ -36,7 +36,7 @@ GOODBYE = 2.0
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads, with the socket in reach so that a connection can be dropped from outside."""
 
-    def __init__(self, connect_timeout: float, flow: Flow) -> None:
+    def __init__(self, connect_timeout: float, flow: Connection) -> None:
         super().__init__()
         self._flow = flow
         self.connection: socket.socket | None = None
@@ -101,7 +101,7 @@ def credentials(config: Config) -> dict[str, Any]:
 def new_client(
     config: Config,
     client_id: tuple[int, bytes] | None,
-    flow: Flow,
+    flow: Connection,
     *,
     seen: Callable[[], int],
     granted: Callable[[float], None],

@@ -41,7 +41,7 @@ from zkms.errors import (
     translate,
 )
 from zkms.tree.acl import Access, Rights, identity
-from zkms.zookeeper.connection import Done, Flow, Rung
+from zkms.zookeeper.connection import Connection, Done, Rung
 from zkms.zookeeper.kazoo_client import Handler, dispose, new_client
 from zkms.zookeeper.operations import MAX_TRANSACTION, USUAL_ACL, Operation
 from zkms.zookeeper.probe import diagnose
@@ -109,7 +109,7 @@ class Session:
         """Since when we are not connected."""
         self._tls = config.tls.context() if config.tls else None
         self._acl = acl_bytes(config.effective_acl)
-        self._flow = Flow()
+        self._flow = Connection()
         _sessions.add(self)
         self._client, self._handler = self._new_client(None)
         self._chroot: str = self._client.chroot

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from zkms import Bus, ConnectionLost, InvalidArgument
-from zkms.replay.cursor import Cursor, Place
+from zkms.replay.cursor import Cursor, CursorPlace
 from zkms.replay.slices import Piece
 from zkms.tree.paths import Tree
 from zkms.zookeeper.session import Session
@@ -54,7 +54,7 @@ class ZkmsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.topic, self.name = check_stream(options)
         self._bus: Bus | None = None
         self._cursor: Cursor | None = None
-        self._until: Place | None = None
+        self._until: CursorPlace | None = None
 
     # -- on the driver -------------------------------------------------------------------------------------------
 
@@ -174,13 +174,13 @@ def check_stream(options: Options) -> tuple[str, str]:
     return options.topic, options.name
 
 
-def _offset(place: Place) -> Offset:
+def _offset(place: CursorPlace) -> Offset:
     return {"queue": place.queue, "entry": place.entry, "message": place.message, "at": place.at}
 
 
-def _place(offset: Offset) -> Place:
+def _place(offset: Offset) -> CursorPlace:
     try:
-        return msgspec.convert(offset, Place)
+        return msgspec.convert(offset, CursorPlace)
     except msgspec.ValidationError as error:
         raise InvalidArgument(
             f"the checkpoint has an offset that is none of ours, {offset!r:.200}: was it another source's? {error}"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from zkms import InvalidArgument
-from zkms.admin.dead_letters import Letters
+from zkms.admin.dead_letters import DeadLetters
 from zkms.admin.discovery import Discovery
 from zkms.tree.paths import Tree
 from zkms.zookeeper.session import Session
@@ -83,7 +83,7 @@ def _queues(session: Session, tree: Tree) -> Rows:
 
 
 def _dead(session: Session, tree: Tree) -> Rows:
-    letters = Letters(session, tree)
+    letters = DeadLetters(session, tree)
     places = letters.find()
     for start in range(0, len(places), AT_ONCE):
         for letter in letters.read(places[start : start + AT_ONCE]):

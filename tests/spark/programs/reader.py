@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import zkms
-from zkms.consume.ownership import Hold
+from zkms.consume.ownership import Ownership
 from zkms.replay.cursor import Cursor
 from zkms.trail import Trail
 
 
-def die(_hold: Hold, commit: Any, _zxid: int | None) -> None:
+def die(_hold: Ownership, commit: Any, _zxid: int | None) -> None:
     """In place of telling anybody that a commit is stored."""
     if all(entry.complete for entry, _ in commit.entries):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -33,7 +33,7 @@ def await_line(trail: Path, event: str) -> None:
 def main(kind: str, hosts: str, root: str, trail: str) -> None:
     """Read, by place or message by message; only what happens before "ready" is written to the trail."""
     bus = zkms.connect(hosts, root=root, cleaner=False, trail=Trail(directory=trail, flush=0.5), client_id="reader")
-    Hold._succeed = die  # type: ignore[method-assign]
+    Ownership._succeed = die  # type: ignore[method-assign]
     if kind == "durable":
         subscription = bus.subscribe("users", name="etl")
         await_line(Path(trail), "subscribed")

@@ -20,7 +20,7 @@ from verification.faults import clocks
 from verification.faults.cache.history import NEVER, History, Write
 from zkms.cache import Cache
 from zkms.cache.pulse import Pulse
-from zkms.cache.store import Store
+from zkms.cache.store import CacheStore
 from zkms.cache.tickets import Tickets
 
 
@@ -29,7 +29,7 @@ def take_away(what: str | None) -> None:
     if what == "guard":
         Tickets.valid = lambda *_args: True  # type: ignore[method-assign]
     elif what == "gap":
-        Store.flush = lambda *_args: None  # type: ignore[method-assign]
+        CacheStore.flush = lambda *_args: None  # type: ignore[method-assign]
     elif what == "trust":
         prove = Pulse._prove
         Pulse._prove = lambda self, sent, generation: prove(self, sent + 1e6, generation)  # type: ignore[method-assign]

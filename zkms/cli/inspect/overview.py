@@ -6,7 +6,7 @@ import time
 
 import msgspec
 
-from zkms.admin.dead_letters import Letters
+from zkms.admin.dead_letters import DeadLetters
 from zkms.admin.groups import GroupInfo, Groups, MemberInfo
 from zkms.admin.lag import BUDGET
 from zkms.cli.connection import Inspector
@@ -75,7 +75,7 @@ class Watcher:
     def __init__(self, inspector: Inspector) -> None:
         self._inspector = inspector
         self._groups = Groups(inspector.session, inspector.tree)
-        self._letters = Letters(inspector.session, inspector.tree)
+        self._letters = DeadLetters(inspector.session, inspector.tree)
         self._before: Counters | None = None
 
     def look(self) -> Overview:

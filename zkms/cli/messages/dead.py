@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from zkms.admin.dead_letters import DeadLetterInfo, Letters, Place
+from zkms.admin.dead_letters import DeadLetterInfo, DeadLetters, LetterPlace
 from zkms.cli.connection import Inspector, inspect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
@@ -131,7 +131,7 @@ def requeue(
         ctx.exit(Exit.ERROR)
 
 
-def _requeue(letters: Letters, letter: DeadLetterInfo) -> bool:
+def _requeue(letters: DeadLetters, letter: DeadLetterInfo) -> bool:
     try:
         letters.requeue(letter)
     except ConnectionLost:
@@ -183,16 +183,16 @@ def _check_choice(ids: Chosen, everything: bool) -> None:
         raise click.UsageError("give either IDs, as 'zkms dead list' shows them, or --all")
 
 
-def _find(inspector: Inspector, topic: str | None, subscription: str | None) -> tuple[Letters, list[Place]]:
+def _find(inspector: Inspector, topic: str | None, subscription: str | None) -> tuple[DeadLetters, list[LetterPlace]]:
     if topic is not None:
         check_topic(topic)
     if subscription is not None:
         check_name("subscription", subscription)
-    letters = Letters(inspector.session, inspector.tree)
+    letters = DeadLetters(inspector.session, inspector.tree)
     return letters, letters.find(topic, subscription)
 
 
-def _chosen(letters: Letters, places: list[Place], ids: Chosen) -> list[DeadLetterInfo]:
+def _chosen(letters: DeadLetters, places: list[LetterPlace], ids: Chosen) -> list[DeadLetterInfo]:
     wanted = set(ids)
     found = []
     for start in range(0, len(places), CHUNK):

@@ -12,7 +12,7 @@ from zkms.cli.options import Settings, settings, trail_option
 from zkms.cli.output import confirmed, plural, print_json
 from zkms.errors import NodeMissing
 from zkms.names import check_name, check_topic, new_client_id
-from zkms.subscribe.durable_registration import Enrolment
+from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.trail.recorder import recording
 from zkms.trail.settings import as_trail
 from zkms.tree.entry import parse_entry
@@ -45,7 +45,7 @@ def unsubscribe(
     check_name("subscription", subscription)
     check_topic(topic)
     with recording(as_trail(trail), new_client_id()) as recorder, inspect(settings) as inspector:
-        enrolment = Enrolment(inspector.session, inspector.tree, new_client_id())
+        enrolment = DurableRegistration(inspector.session, inspector.tree, new_client_id())
         found = enrolment.find(topic, subscription)
         if found is None or found.kind == "live":
             raise Failure(

@@ -8,7 +8,7 @@ import click
 
 from zkms.backup.backup import back_up
 from zkms.backup.restore import restore as restore_file
-from zkms.backup.verify import Summary, examine
+from zkms.backup.verify import BackupSummary, examine
 from zkms.cli.connection import inspect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
@@ -83,14 +83,14 @@ def restore(settings: Settings, file: Path, dry_run: bool, add: bool) -> None:
         click.echo("It was restored here before: its delayed messages and dead letters were not put back.", err=True)
 
 
-def _contents(summary: Summary) -> str:
+def _contents(summary: BackupSummary) -> str:
     return (
         f"{plural(summary.subscriptions, 'subscription')} with {plural(summary.messages, 'message')} to be read, "
         f"{plural(summary.delayed, 'delayed message')}, {plural(summary.letters, 'dead letter')}"
     )
 
 
-def _left_out(summary: Summary) -> str:
+def _left_out(summary: BackupSummary) -> str:
     more = ", ..." if summary.unreadable > len(summary.such_as) else ""
     paths = ", ".join(map(escape, summary.such_as))
     return f"Not in the backup, for want of permission to read: {plural(summary.unreadable, 'znode')}: {paths}{more}."
