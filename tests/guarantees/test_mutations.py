@@ -59,7 +59,7 @@ def test_the_check_tells_a_test_that_notices_from_one_that_does_not(
 def test_a_copy_that_is_broken_proves_nothing() -> None:
     """A test that could not be run has not failed."""
     with Copy() as copy:
-        (copy.path / "zkms" / "frame.py").write_text("def")
+        (copy.path / "zkms" / "message" / "frame.py").write_text("def")
         verdict = copy.run(["tests/unit/test_frame.py"])
     assert not verdict.passed
     assert not verdict.failed
