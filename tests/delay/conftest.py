@@ -79,7 +79,7 @@ def connect(zookeeper: Server, zookeeper_root: str, proxy: Proxy) -> Iterator[Co
 def leader(connect: Connect, eventually: Eventually) -> zkms.Bus:
     """A bus that leads the cleaners, and publishes."""
     bus = connect(cleaner=True)
-    eventually(lambda: bus._cleaner is not None and bus._cleaner.leading)
+    eventually(lambda: bus.parts.cleaner is not None and bus.parts.cleaner.leading)
     return bus
 
 
@@ -88,7 +88,7 @@ class Sleeper:
 
     def __init__(self, bus: zkms.Bus) -> None:
         """Take the lead."""
-        self._election = Election(bus.session, bus.tree, bus.client_id)
+        self._election = Election(bus.parts.session, bus.parts.tree, bus.client_id)
         lead = self._election.lead()
         assert lead is not None
         self.lead = lead

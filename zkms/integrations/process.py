@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from zkms.bus import connect
 from zkms.cache.leases import Leases
 from zkms.config import DEFAULT_HOSTS, check_seconds
+from zkms.connect import connect
 from zkms.errors import ConnectionLost, InvalidArgument, ZkmsError
 
 if TYPE_CHECKING:
