@@ -390,8 +390,9 @@ class Consumer:
             stored = []
             for lot in lots.values():
                 entry: EntryState = lot[0].entry
-                entry.lane.settle_all(entry, lot)
-                stored.append((lot[0], entry.lane.store(entry, wait=True)))
+                lane: Dispatcher = lot[0].entry.lane
+                lane.settle_all(entry, lot)
+                stored.append((lot[0], lane.store(entry, wait=True)))
         return stored
 
     def __iter__(self) -> Iterator[Message]:
