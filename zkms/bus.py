@@ -41,11 +41,12 @@ from zkms.errors import (
     ZkmsError,
 )
 from zkms.message.codec import Codec, check_codec
-from zkms.message.encode import frame_budget, pack
+from zkms.message.encode import pack
 from zkms.message.frame import Packed
 from zkms.names import check_topic
 from zkms.publish.audience import Audience
 from zkms.publish.batching import Batching
+from zkms.publish.budget import frame_budget
 from zkms.publish.delayed import FRAME_BYTES, FRAME_MESSAGES, due_at
 from zkms.publish.many import publish_all, result
 from zkms.publish.pipeline import Pipeline
