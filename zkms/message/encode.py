@@ -6,9 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from zkms.checks import Codec
 from zkms.errors import InvalidMessage
 from zkms.message import frame as frames
-from zkms.message.codec import Codec, encode_with
+from zkms.message.codec import encode_with
 from zkms.message.frame import Packed
 from zkms.tree.entry import MAX_PRIORITY
 
