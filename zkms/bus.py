@@ -67,7 +67,8 @@ from zkms.subscribe.options import (
     enrol,
     subscribe,
 )
-from zkms.trail.recorder import Recorder
+from zkms.trail.hooks import Recorder
+from zkms.trail.recorder import recorder_for
 from zkms.transaction import Transaction
 from zkms.tree.layout import ensure_tree
 from zkms.tree.paths import Tree
@@ -165,7 +166,7 @@ class Bus:
         self._discovery = Discovery(self.session, self.tree)
         self._groups = Groups(self.session, self.tree)
         self._letters = DeadLetters(self.session, self.tree)
-        self.trail: Recorder | None = None
+        self.trail = Recorder()
         """Made when the bus is opened, if it was asked for."""
         self._recorded = (0, State.CONNECTING)
         """The session's generation and state that the trail knows."""
@@ -187,9 +188,8 @@ class Bus:
     def open(self) -> None:
         """Connect, make the tree if it is not there, and show up as a client."""
         try:
-            if self.config.trail is not None:
-                self.trail = Recorder(self.config.trail, self.client_id)
-                self._publisher.trail = self._letters.trail = self.trail
+            self.trail = recorder_for(self.config.trail, self.client_id)
+            self._publisher.trail = self._letters.trail = self.trail
             self.session.start()
             ensure_tree(self.session, self.tree)
             self.session.listen(self._session_changed)
@@ -250,9 +250,8 @@ class Bus:
         if self._cleaner is not None:
             self._cleaner.close()
         self.session.close()
-        if self.trail is not None:
-            self._record_session()
-            self.trail.close()
+        self._record_session()
+        self.trail.close()
 
     def before_close(self, callback: Callable[[float], object]) -> Callable[[], None]:
         """Call this with the seconds left when the bus begins to close, while messages can still be sent.
@@ -271,7 +270,7 @@ class Bus:
         self.close()
 
     def _record_session(self) -> None:
-        if self.trail is not None and self._recorded != (now := (self.session.generation, self.session.state)):
+        if self.trail.records and self._recorded != (now := (self.session.generation, self.session.state)):
             if now[0] > self._recorded[0] > 0:
                 self.trail.note("session", state="expired")
             self.trail.note("session", state=now[1].value)
@@ -680,8 +679,7 @@ class Bus:
         try:
             self.registrar.unsubscribe(subscription)
         finally:
-            if self.trail is not None:
-                self.trail.note("unsubscribed", sub=subscription.id, topic=subscription.topic, kind="live")
+            self.trail.note("unsubscribed", sub=subscription.id, topic=subscription.topic, kind="live")
             self.live.pop(subscription.topic, None)
 
     # -- discovery -----------------------------------------------------------------------------------------------

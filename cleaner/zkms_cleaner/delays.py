@@ -21,7 +21,7 @@ from typing import Any
 from zkms.admin.discovery import Discovery
 from zkms.deliver.quarantine import set_aside
 from zkms.errors import Closed, ConnectionLost, NodeMissing, NotEmpty, TransactionFailed, Unsupported, ZkmsError
-from zkms.trail.recorder import Recorder
+from zkms.trail.hooks import Recorder
 from zkms.tree.delayed_names import BUCKET, KEEP, Delayed, is_record, parse_bucket, parse_delayed
 from zkms.tree.paths import Tree
 from zkms.zookeeper.deletion import delete_children

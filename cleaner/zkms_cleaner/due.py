@@ -37,7 +37,7 @@ from zkms.message.frame import Frame, Packed
 from zkms.publish.audience import Audience, Members
 from zkms.publish.routing import route
 from zkms.publish.shipment import Epochs, OutgoingFrame, Picks, epochs
-from zkms.trail.recorder import Recorder
+from zkms.trail.hooks import Recorder
 from zkms.tree.delayed_names import NOBODY, Delayed
 from zkms.tree.paths import Tree
 from zkms.tree.records import DeadLetter, Moved, encode
@@ -116,7 +116,7 @@ class Mover:
         """Frames moved so far."""
         self._session = session
         self._tree = tree
-        self._trail = trail
+        self._trail = trail or Recorder()
         self._clock = clock
         self._membership = Audience(session, tree)
         self._discovery = Discovery(session, tree)
@@ -219,7 +219,7 @@ class Mover:
             owners += [due] * len(plan)
             size += added
             batch.append(due)
-        if self._trail is not None:  # whose answer tells which transaction it was
+        if self._trail.records:  # whose answer tells which transaction it was
             operations.append(SetData(self._tree.bucket(batch[0].item.bucket), b""))
             owners.append(None)
         return batch, operations, owners
@@ -321,7 +321,7 @@ class Mover:
 
     def _note(self, due: Due, zxid: int | None) -> None:
         """In the trail: what became of it."""
-        if self._trail is None:
+        if not self._trail.records:
             return
         self._trail.due(due, due.item.producer, due.numbers, due.left, due.item.due / 1000, zxid)
         for place, message in enumerate(due.packed):

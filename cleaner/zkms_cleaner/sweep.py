@@ -20,7 +20,7 @@ import msgspec
 
 from zkms.admin.discovery import Discovery
 from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, NotEmpty, StoreError, TransactionFailed
-from zkms.trail.recorder import Recorder
+from zkms.trail.hooks import Recorder
 from zkms.tree.paths import Tree, subscription_of
 from zkms.tree.records import QueueState, decode, encode
 from zkms.zookeeper.deletion import BATCH, BATCH_BYTES, delete_queue
@@ -73,7 +73,7 @@ class Sweeper:
         self._session = session
         self._tree = tree
         self._grace = grace
-        self._trail = trail
+        self._trail = trail or Recorder()
         self._stopped = stopped
         self._clock = clock
         self._discovery = Discovery(session, tree)
@@ -192,9 +192,8 @@ class Sweeper:
         return removed
 
     def _record(self, finding: OrphanFinding, names: Collection[str]) -> None:
-        if self._trail is not None:
-            lane, topic = finding.path.split("/")[-2:]
-            self._trail.purged(lane, topic, names, finding.reason)
+        lane, topic = finding.path.split("/")[-2:]
+        self._trail.purged(lane, topic, names, finding.reason)
 
     def _remove_others(self, lead: Lead, findings: list[OrphanFinding]) -> list[OrphanFinding]:
         transactions = {finding: self._removal(finding) for finding in findings}

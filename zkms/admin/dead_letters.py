@@ -15,7 +15,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -40,6 +40,7 @@ from zkms.publish.routing import partition_of
 from zkms.publish.shipment import CARRIED_BYTES
 from zkms.security import hidden, masked
 from zkms.trail.event import called
+from zkms.trail.hooks import Recorder
 from zkms.tree.acl import Rights, acl
 from zkms.tree.delayed_names import NOBODY
 from zkms.tree.entry import carried, entry_prefix, parse_entry
@@ -48,9 +49,6 @@ from zkms.tree.records import DeadLetter, Registration, decode
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import Check, Create, Delete
 from zkms.zookeeper.session import Session, failed_with
-
-if TYPE_CHECKING:
-    from zkms.trail.recorder import Recorder
 
 DEFAULT_LIMIT = 1000
 _LETTER = re.compile(r"d\.1\.\d{1,9}\.(\d{10})", re.ASCII)
@@ -96,7 +94,7 @@ class DeadLetters:
     """Reads, requeues and removes dead letters; with a `trail`, what is requeued is recorded. Thread-safe."""
 
     def __init__(self, session: Session, tree: Tree, trail: Recorder | None = None) -> None:
-        self.trail = trail
+        self.trail = trail or Recorder()
         self._session = session
         self._tree = tree
         self._discovery = Discovery(session, tree)
@@ -216,7 +214,7 @@ class DeadLetters:
         return rights.readers(owner)
 
     def _record(self, letter: DeadLetterInfo, lane: str | None) -> None:
-        if self.trail is not None and not letter.foreign:  # whose messages a foreign entry has nobody knew
+        if not letter.foreign:  # whose messages a foreign entry has nobody knew
             kind = None if lane is None else "group" if PARTITION_MARK in lane else "durable"
             self.trail.note(
                 "requeued",

@@ -172,8 +172,7 @@ def subscribe_live(bus: Bus, request: SubscribeOptions) -> Subscription:
     except BaseException:
         del bus.live[topic]
         raise
-    if bus.trail is not None:
-        bus.trail.note("subscribed", sub=subscription.id, topic=topic, kind="live")
+    bus.trail.note("subscribed", sub=subscription.id, topic=topic, kind="live")
     subscription.start()
     return subscription
 
@@ -229,7 +228,7 @@ def enrol(bus: Bus, request: SubscribeOptions) -> tuple[Registration, bool]:
     if bus.session.rights is not None and registration.owner != wanted.owner:
         others = ", ".join(map(masked, registration.owner)) or "nobody"
         raise Unauthorised(f"{name!r} of {topic!r} belongs to {others}, and these credentials are not theirs")
-    if created and bus.trail is not None:
+    if created:
         bus.trail.note("subscribed", sub=name, topic=topic, kind=registration.kind)
     return registration, created
 

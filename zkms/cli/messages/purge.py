@@ -59,8 +59,7 @@ def purge(
         removed = 0
         if count and not dry_run:
             removed, names = _remove(inspector, queue, count, last)
-            if recorder is not None:
-                recorder.purged(subscription, topic, names, _reason())
+            recorder.purged(subscription, topic, names, _reason())
     if settings.json:
         print_json({"subscription": subscription, "topic": topic, "found": count, "removed": removed})
     elif dry_run or not count:

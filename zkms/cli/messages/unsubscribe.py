@@ -64,8 +64,7 @@ def unsubscribe(
             ctx.exit(Exit.ERROR)
         if not dry_run:
             zxid = enrolment.dismiss(topic, subscription)
-            if recorder is not None:
-                recorder.note("unsubscribed", sub=subscription, topic=topic, kind=found.kind, zxid=zxid)
+            recorder.note("unsubscribed", sub=subscription, topic=topic, kind=found.kind, zxid=zxid)
     if settings.json:
         print_json({"subscription": subscription, "topic": topic, "waiting": waiting, "removed": not dry_run})
     else:
