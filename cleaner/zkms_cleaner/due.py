@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.deliver.quarantine import set_aside
 from zkms.errors import (
     BadVersion,
@@ -43,6 +42,7 @@ from zkms.tree.paths import Tree
 from zkms.tree.records import DeadLetter, Moved, encode
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Delete, Operation, SetData, transaction_size
+from zkms.zookeeper.recipes import read_many
 from zkms.zookeeper.session import Session, failed_with
 from zkms_cleaner.election import Lead
 
@@ -119,7 +119,6 @@ class Mover:
         self._trail = trail or Recorder()
         self._clock = clock
         self._membership = Audience(session, tree)
-        self._discovery = Discovery(session, tree)
         self._snapshots: dict[str, Members] = {}
         self._missing: dict[str, tuple[Epochs, frozenset[tuple[str, str]]]] = {}
         """By topic: its epochs, and the lanes that had no queue then, as a publisher knows them."""
@@ -150,7 +149,7 @@ class Mover:
             log.warning("a due message cannot be read, trying on: %s", error)
             later.append(item)
 
-        read = self._discovery.ask(items, lambda item: self._session.get_async(item.path(self._tree)), unreadable)
+        read = read_many(self._session, items, lambda item: self._session.get_async(item.path(self._tree)), unreadable)
         found = []
         for item in items:
             if item not in read:

@@ -18,13 +18,13 @@ from typing import Any
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, NotEmpty, StoreError, TransactionFailed
 from zkms.trail.hooks import Recorder
 from zkms.tree.paths import Tree, subscription_of
-from zkms.tree.records import QueueState, decode, encode
+from zkms.tree.records import QueueState, decode_or_none, encode
 from zkms.zookeeper.deletion import BATCH, BATCH_BYTES, delete_queue
 from zkms.zookeeper.operations import Check, Create, Delete, Operation, SetData, transaction_size
+from zkms.zookeeper.recipes import read_many
 from zkms.zookeeper.session import Session
 from zkms_cleaner.election import Lead
 from zkms_cleaner.leftovers import Leftovers
@@ -76,7 +76,6 @@ class Sweeper:
         self._trail = trail or Recorder()
         self._stopped = stopped
         self._clock = clock
-        self._discovery = Discovery(session, tree)
         self._orphans = Orphans(session, tree, producer_idle=producer_idle, wall_clock=wall_clock)
         self._leftovers = Leftovers(session, tree, unused_after=unused_after, wall_clock=wall_clock)
         self._seen: dict[tuple[str, int, int], float] = {}
@@ -131,10 +130,7 @@ class Sweeper:
     def _condemnation(self, finding: OrphanFinding) -> list[Operation]:
         subscription, topic = finding.path.split("/")[-2:]
         registration = self._tree.registration(topic, subscription_of(subscription))
-        try:
-            state = decode(finding.data, QueueState)
-        except msgspec.MsgspecError:
-            state = QueueState("")
+        state = decode_or_none(finding.data, QueueState) or QueueState("")
         gone = encode(msgspec.structs.replace(state, gone=PURGED))
         operations: list[Operation] = [SetData(finding.path, gone, finding.version)]
         if finding.restore >= 0:
@@ -150,7 +146,7 @@ class Sweeper:
 
     def _remove_small(self, lead: Lead, queues: list[OrphanFinding]) -> list[OrphanFinding]:
         """Each in a transaction of its own, with its entries; those where that fails are left to `_remove_large`."""
-        listed = self._discovery.ask(queues, lambda f: self._session.children_async(f.path), self._note)
+        listed = read_many(self._session, queues, lambda f: self._session.children_async(f.path), self._note)
         transactions: dict[OrphanFinding, list[Operation]] = {}
         names_in: dict[OrphanFinding, list[str]] = {}
         for finding, (names, _) in listed.items():
@@ -261,7 +257,7 @@ class Sweeper:
                 raise error
             note(group[0], error)
 
-        return list(self._discovery.ask(groups, send, failed))
+        return list(read_many(self._session, groups, send, failed))
 
     def _note(self, finding: OrphanFinding, error: StoreError) -> None:
         cause = error.cause if isinstance(error, TransactionFailed) else error

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.errors import (
     BadVersion,
     CannotDecode,
@@ -48,6 +47,7 @@ from zkms.tree.paths import Tree, lanes_of, subscription_of
 from zkms.tree.records import DeadLetter, Registration, decode
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import Check, Create, Delete
+from zkms.zookeeper.recipes import grandchildren_of, read_many, stats_of
 from zkms.zookeeper.session import Session, failed_with
 
 DEFAULT_LIMIT = 1000
@@ -97,44 +97,38 @@ class DeadLetters:
         self.trail = trail or Recorder()
         self._session = session
         self._tree = tree
-        self._discovery = Discovery(session, tree)
 
     # -- looking -------------------------------------------------------------------------------------------------
 
     def counts(self) -> dict[tuple[str, str], int]:
         """How many there are, by subscription and topic; nothing is listed."""
         pairs = self._shelves(None, None)
-        stats = self._discovery.ask(pairs, lambda pair: self._session.exists_async(self._tree.dead_queue(*pair)))
         found: Counter[tuple[str, str]] = Counter()
-        for (shelf, topic), stat in stats.items():
-            found[subscription_of(shelf), topic] += 0 if stat is None else stat.numChildren
+        for (shelf, topic), stat in stats_of(self._session, pairs, lambda pair: self._tree.dead_queue(*pair)).items():
+            found[subscription_of(shelf), topic] += stat.numChildren
         return found
 
     def find(self, topic: str | None = None, subscription: str | None = None) -> list[LetterPlace]:
         """Where letters lie, the oldest of each subscription first; `topic` is what it is registered for."""
         pairs = self._shelves(topic, subscription)
-        listed = self._discovery.ask(pairs, lambda pair: self._session.children_async(self._tree.dead_queue(*pair)))
+        listed = read_many(
+            self._session, pairs, lambda pair: self._session.children_async(self._tree.dead_queue(*pair))
+        )
         return [LetterPlace(*pair, name) for pair, (names, _) in listed.items() for name in sorted(names, key=_order)]
 
     def _shelves(self, topic: str | None, subscription: str | None) -> list[tuple[str, str]]:
-        shelves = [
-            shelf
-            for shelf in self._discovery.names(self._tree.dead)
-            if subscription is None or subscription_of(shelf) == subscription
-        ]
-        listed = self._discovery.ask(
-            shelves, lambda shelf: self._session.children_async(f"{self._tree.dead}/{shelf}")
-        )  # fmt: skip
+        listed = grandchildren_of(
+            self._session,
+            self._tree.dead,
+            lambda shelf: subscription is None or subscription_of(shelf) == subscription,
+        )
         return [
-            (shelf, name)
-            for shelf, (topics, _) in listed.items()
-            for name in sorted(topics)
-            if topic is None or name == topic
+            (shelf, name) for shelf, (topics, _) in listed.items() for name in topics if topic is None or name == topic
         ]
 
     def read(self, places: Sequence[LetterPlace]) -> list[DeadLetterInfo]:
         """What lies there; letters that are gone meanwhile are left out."""
-        read = self._discovery.ask(places, lambda place: self._session.get_async(self._path(place)))
+        read = read_many(self._session, places, lambda place: self._session.get_async(self._path(place)))
         return [_describe(place, raw, stat.ctime / 1000) for place, (raw, stat) in read.items()]
 
     def look(

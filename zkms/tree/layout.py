@@ -6,7 +6,6 @@ import time
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.errors import (
     BadVersion,
     ConnectionLost,
@@ -23,6 +22,7 @@ from zkms.tree.acl import Rights
 from zkms.tree.paths import LAYOUT, Tree
 from zkms.tree.records import Layout, decode, encode
 from zkms.zookeeper.operations import Create, SetData
+from zkms.zookeeper.recipes import read_many
 from zkms.zookeeper.session import Session, failed_with
 
 
@@ -116,7 +116,7 @@ def strangers(session: Session, tree: Tree, rights: Rights) -> dict[str, str]:
         if rights.cleans:
             faults[path] = "its cleaners may not even look at its ACL"
 
-    for path, (found, stat) in Discovery(session, tree).ask(_outline(session, tree), session.acl_async, failed).items():
+    for path, (found, stat) in read_many(session, _outline(session, tree), session.acl_async, failed).items():
         differing = rights.differing(path, found)
         if differing:
             faults[path] = f"the rights there of {', '.join(differing)} are not those of the policy"

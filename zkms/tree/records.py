@@ -263,3 +263,11 @@ def decode(data: bytes, kind: type[R]) -> R:
         return msgspec.json.decode(data, type=kind)
     except (UnicodeDecodeError, RecursionError) as error:  # msgspec lets these two through
         raise msgspec.DecodeError(str(error)) from error
+
+
+def decode_or_none(data: bytes, kind: type[R]) -> R | None:
+    """The record of this kind in a znode's data; None if another program wrote it."""
+    try:
+        return decode(data, kind)
+    except msgspec.MsgspecError:
+        return None

@@ -95,6 +95,27 @@ def read_many(
     return answers
 
 
+def grandchildren_of(
+    session: Session,
+    path: str,
+    only: Callable[[str], bool] = lambda _name: True,
+    failed: Callable[[str, StoreError], None] | None = None,
+) -> dict[str, tuple[list[str], Stat]]:
+    """By the name of each child of a znode: the sorted names of that child's children, and its Stat.
+
+    `only` chooses among the children. Those that are deleted meanwhile are left out, as in `read_many`.
+    """
+    chosen = filter(only, children_of(session, path))
+    listed = read_many(session, chosen, lambda name: session.children_async(f"{path}/{name}"), failed)
+    return {name: (sorted(below), stat) for name, (below, stat) in listed.items()}
+
+
+def stats_of(session: Session, things: Iterable[A], path: Callable[[A], str]) -> dict[A, Stat]:
+    """The Stat of each thing's znode; things without a znode are left out."""
+    stats = read_many(session, things, lambda thing: session.exists_async(path(thing)))
+    return {thing: stat for thing, stat in stats.items() if stat is not None}
+
+
 def count_created(stat: Stat) -> int:
     """How many children a znode ever had. ZooKeeper counts creates and deletes together, in 32 bits that wrap."""
     return ((stat.cversion + stat.numChildren) & 0xFFFFFFFF) // 2
