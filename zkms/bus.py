@@ -30,7 +30,8 @@ from zkms.admin.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionI
 from zkms.admin.groups import GroupInfo, Groups
 from zkms.admin.observer import Observer, OnChange, observe
 from zkms.answers import Answers
-from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, check_seconds, configure
+from zkms.checks import Codec, check_codec, check_positive, check_seconds
+from zkms.config import DEFAULT_HOSTS, Config, Trail, configure
 from zkms.consume.consumer import Consumer
 from zkms.deliver.acks import Acks
 from zkms.deliver.live import AckMode, Handler, OnError, OnGap, Subscription
@@ -40,12 +41,12 @@ from zkms.errors import (
     InvalidArgument,
     ZkmsError,
 )
-from zkms.message.codec import Codec, check_codec
-from zkms.message.encode import frame_budget, pack
+from zkms.message.encode import pack
 from zkms.message.frame import Packed
 from zkms.names import check_topic
 from zkms.publish.audience import Audience
 from zkms.publish.batching import Batching
+from zkms.publish.budget import frame_budget
 from zkms.publish.delayed import FRAME_BYTES, FRAME_MESSAGES, due_at
 from zkms.publish.many import publish_all, result
 from zkms.publish.pipeline import Pipeline
@@ -54,6 +55,7 @@ from zkms.publish.receipt import Receipt
 from zkms.publish.shipment import Shipment
 from zkms.publish.topic_publisher import TopicPublisher
 from zkms.request_reply import RequestReply
+from zkms.security import Access, Auth, Sasl, Tls
 from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.subscribe.live_registration import LiveRegistration
 from zkms.subscribe.options import (
@@ -61,15 +63,12 @@ from zkms.subscribe.options import (
     DEFAULT_PARTITIONS,
     Overflow,
     SubscribeOptions,
-    check_positive,
     check_target,
     enrol,
     subscribe,
 )
 from zkms.trail.recorder import Recorder
-from zkms.trail.settings import Trail
 from zkms.transaction import Transaction
-from zkms.tree.acl import Access
 from zkms.tree.layout import ensure_tree
 from zkms.tree.paths import Tree
 from zkms.tree.records import DEFAULT_BYTES

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from zkms.admin.discovery import Discovery
+from zkms.names import is_pattern
 from zkms.publish.audience import patterns_in
 from zkms.tree.entry import parse_entry
 from zkms.tree.paths import Tree, hashes_in, id_log_time, lanes_of, subscription_of
-from zkms.tree.patterns import is_pattern
 from zkms.tree.records import Ledger, Patterns, QueueState, Registration, decode, encode
 from zkms.zookeeper.operations import Create, Delete, Operation, SetData
 from zkms.zookeeper.session import Session, Stat

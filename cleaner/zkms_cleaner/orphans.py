@@ -19,8 +19,9 @@ import msgspec
 
 from zkms.admin.discovery import Discovery
 from zkms.errors import ConnectionLost, NodeMissing, StoreError, Unauthorised
+from zkms.names import FULL_MARK
 from zkms.publish.bodies import all_queues, names_in
-from zkms.tree.paths import FULL_MARK, Tree, subscription_of
+from zkms.tree.paths import Tree, subscription_of
 from zkms.tree.records import ProducerState, QueueState, Restores, decode
 from zkms.zookeeper.session import Session, Stat
 

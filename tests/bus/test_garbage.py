@@ -9,7 +9,8 @@ from kazoo.client import KazooClient
 
 from zkms import Bus, CannotDecode, NoSubscribers, StoreError, Subscription
 from zkms.message import frame as frames
-from zkms.tree.paths import FULL_MARK, Tree
+from zkms.names import FULL_MARK
+from zkms.tree.paths import Tree
 from zkms.tree.records import GapRecord, ProducerState, Registration, decode, encode
 
 from .conftest import Connect, Eventually

@@ -34,14 +34,16 @@ from zkms.errors import (
 )
 from zkms.message import frame as frames
 from zkms.message.frame import Extra, Packed
+from zkms.names import PARTITION_MARK
 from zkms.publish.limits import MAX_ENTRIES
 from zkms.publish.routing import partition_of
 from zkms.publish.shipment import CARRIED_BYTES
+from zkms.security import hidden, masked
 from zkms.trail.event import called
-from zkms.tree.acl import Rights, acl, hidden, masked
+from zkms.tree.acl import Rights, acl
 from zkms.tree.delayed_names import NOBODY
 from zkms.tree.entry import carried, entry_prefix, parse_entry
-from zkms.tree.paths import LANE_MARK, Tree, lanes_of, subscription_of
+from zkms.tree.paths import Tree, lanes_of, subscription_of
 from zkms.tree.records import DeadLetter, Registration, decode
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import Check, Create, Delete
@@ -215,7 +217,7 @@ class DeadLetters:
 
     def _record(self, letter: DeadLetterInfo, lane: str | None) -> None:
         if self.trail is not None and not letter.foreign:  # whose messages a foreign entry has nobody knew
-            kind = None if lane is None else "group" if LANE_MARK in lane else "durable"
+            kind = None if lane is None else "group" if PARTITION_MARK in lane else "durable"
             self.trail.note(
                 "requeued",
                 sub=called(letter.subscription, letter.place.topic),

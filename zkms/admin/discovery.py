@@ -11,7 +11,8 @@ import msgspec
 
 from zkms.admin.lag import QueueKey, flow
 from zkms.errors import NodeMissing, StoreError
-from zkms.tree.paths import FULL_MARK, LANE_MARK, Tree, subscription_of
+from zkms.names import FULL_MARK, PARTITION_MARK
+from zkms.tree.paths import Tree, subscription_of
 from zkms.tree.records import ClientState, QueueState, Registration, decode
 from zkms.zookeeper.session import Session, Stat
 
@@ -195,6 +196,6 @@ def _queue(lane: str, topic: str, data: bytes, stat: Stat, known: tuple[bytes, S
         client, said = state.client, state.gone or "open"
     except msgspec.MsgspecError:
         client, said = "", "garbage"
-    number = lane.partition(LANE_MARK)[2]
+    number = lane.partition(PARTITION_MARK)[2]
     partition = int(number) if kind == "group" and number.isdecimal() else None
     return QueueInfo(lane, topic, stat.numChildren, known is not None, client, said, kind, partition, *flow(stat))

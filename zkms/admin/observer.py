@@ -19,7 +19,8 @@ import msgspec
 
 from zkms.admin.discovery import Discovery
 from zkms.errors import Closed, InvalidArgument, ZkmsError
-from zkms.tree.paths import FULL_MARK, Tree
+from zkms.names import FULL_MARK
+from zkms.tree.paths import Tree
 from zkms.zookeeper.session import Session
 
 log = logging.getLogger("zkms.observer")

@@ -38,10 +38,10 @@ from zkms.backup.archive import (
 from zkms.backup.verify import BackupSummary, examine
 from zkms.errors import CannotDecode, NewerLayout, NodeMissing, StoreError, Unauthorised
 from zkms.message import frame as frames
+from zkms.names import FULL_MARK, is_pattern, matches
 from zkms.tree.delayed_names import Delayed, parse_bucket, parse_delayed
 from zkms.tree.entry import Entry, carried, entry_prefix, parse_entry
-from zkms.tree.paths import FULL_MARK, LAYOUT, Tree, lanes_of
-from zkms.tree.patterns import is_pattern, matches
+from zkms.tree.paths import LAYOUT, Tree, lanes_of
 from zkms.tree.records import Layout, Ledger, Part, Registration, decode
 from zkms.version import __version__
 from zkms.zookeeper.session import Session

@@ -13,8 +13,9 @@ from zkms.bus import Bus, connect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.options import Settings
-from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, parse_auth
+from zkms.config import DEFAULT_HOSTS, Config
 from zkms.errors import NodeMissing
+from zkms.security import Auth, Sasl, Tls, parse_auth
 from zkms.tree.layout import adopt_policy
 from zkms.tree.paths import Tree
 from zkms.zookeeper.session import Session

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from zkms.config import check_seconds
+from zkms.checks import Codec, check_seconds
 from zkms.deliver.decode_turns import DecodeTurn
 from zkms.deliver.inbox import Fetched, Gap, Inbox, Item, Marker
 from zkms.deliver.quarantine import set_aside
@@ -28,7 +28,6 @@ from zkms.errors import (
     NotSubscribed,
     ZkmsError,
 )
-from zkms.message.codec import Codec
 from zkms.message.decode import DecodedEntry, Decoder, Undecodable
 from zkms.message.message import LiveEntry, Message
 from zkms.tree.full_flag import FullFlag

@@ -22,9 +22,10 @@ from functools import partial
 import msgspec
 
 from zkms.errors import NodeMissing, Unauthorised
-from zkms.tree.acl import Rights, masked
-from zkms.tree.paths import FULL_MARK, Tree
-from zkms.tree.patterns import is_pattern, matches
+from zkms.names import FULL_MARK, is_pattern, matches
+from zkms.security import masked
+from zkms.tree.acl import Rights
+from zkms.tree.paths import Tree
 from zkms.tree.records import Patterns, Registration, decode
 from zkms.zookeeper.session import Session
 
@@ -41,7 +42,7 @@ class Member(msgspec.Struct, frozen=True):
     topic: str = ""
     """Where it is registered: the topic, or a pattern that stands for it."""
     acl: tuple[bytes, ...] = ()
-    """Of what is stored for it alone, in a tree with a policy: see access.py."""
+    """Of what is stored for it alone, in a tree with a policy: see tree/acl.py."""
 
     @property
     def live(self) -> bool:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from zkms.checks import Codec, check_codec, check_count, check_positive
 from zkms.consume.consumer import Consumer
 from zkms.consume.dispatcher import Policy
 from zkms.deliver.live import AckMode, Handler, OnError, OnGap, Subscription
 from zkms.errors import AlreadySubscribed, InvalidArgument, Unauthorised
-from zkms.message.codec import Codec, check_codec
 from zkms.message.message import Message
-from zkms.names import check_subscription, check_topic
-from zkms.tree.acl import Rights, masked
-from zkms.tree.patterns import is_pattern
+from zkms.names import check_subscription, check_topic, is_pattern
+from zkms.security import masked
+from zkms.tree.acl import Rights
 from zkms.tree.records import DEFAULT_BYTES, MOST_BYTES, Registration
 
 if TYPE_CHECKING:
@@ -123,20 +123,6 @@ def _owner(rights: Rights | None) -> tuple[str, ...]:
     if rights is not None and not rights.owner:
         raise Unauthorised("this tree's policy (access=) does not count these credentials among its subscribers")
     return () if rights is None else rights.owner
-
-
-def check_count(what: str, value: object) -> int:
-    """A whole number of at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidArgument(f"{what} must be a whole number of at least 1, not {value!r:.60}")
-    return value
-
-
-def check_positive(what: str, value: object) -> float:
-    """A number of seconds above 0."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
-        raise InvalidArgument(f"{what} must be a number of seconds above 0, not {value!r:.60}")
-    return float(value)
 
 
 def check_where(where: object) -> dict[str, list[str]] | None:

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from zkms.config import Trail
 from zkms.message.frame import Packed
 from zkms.message.message import LiveEntry
+from zkms.names import PARTITION_MARK
 from zkms.trail.event import Event, called, key_hash
-from zkms.trail.settings import Trail
 from zkms.trail.store import Store, encode_lines
 from zkms.tree.entry import Entry, parse_entry
-from zkms.tree.paths import LANE_MARK
 
 if TYPE_CHECKING:
     from zkms.consume.dispatcher import Dispatcher
@@ -274,7 +274,7 @@ class Recorder:
     def purged(self, lane: str, topic: str, names: Iterable[str], reason: str) -> None:
         """Entries of these names were removed from the queue of a lane."""
         messages = sum(parse_entry(name).messages for name in names)
-        subscription, _, partition = lane.partition(LANE_MARK)
+        subscription, _, partition = lane.partition(PARTITION_MARK)
         number = int(partition) if partition.isdecimal() else None
         self.note("purged", sub=subscription, topic=topic, partition=number, n=messages, reason=reason)
 

@@ -18,7 +18,8 @@ from zkms.errors import (
     TransactionFailed,
     Unauthorised,
 )
-from zkms.tree.acl import Access, Rights
+from zkms.security import Access
+from zkms.tree.acl import Rights
 from zkms.tree.paths import LAYOUT, Tree
 from zkms.tree.records import Layout, decode, encode
 from zkms.zookeeper.operations import Create, SetData

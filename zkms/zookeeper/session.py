@@ -40,7 +40,8 @@ from zkms.errors import (
     ZkmsError,
     translate,
 )
-from zkms.tree.acl import Access, Rights, identity
+from zkms.security import Access, identity
+from zkms.tree.acl import Rights
 from zkms.zookeeper.connection import Connection, Done, Rung
 from zkms.zookeeper.kazoo_client import Handler, dispose, new_client
 from zkms.zookeeper.operations import MAX_TRANSACTION, USUAL_ACL, Operation
@@ -116,7 +117,7 @@ class Session:
         self.overhead = len(self._chroot.encode()) + max(0, len(self._acl) - USUAL_ACL)
         """Bytes that an operation of ours has more than usual: what `transaction_size` wants to know."""
         self.rights: Rights | None = None
-        """By what ACLs are chosen, in a tree that has a policy: see access.py."""
+        """By what ACLs are chosen, in a tree that has a policy: see tree/acl.py."""
         self._keeper = threading.Thread(target=self._keep, name="zkms-session", daemon=True)
 
     # -- life ----------------------------------------------------------------------------------------------------
