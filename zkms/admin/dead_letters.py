@@ -40,7 +40,7 @@ from zkms.publish.shipment import CARRIED_BYTES
 from zkms.security import hidden, masked
 from zkms.trail.event import called
 from zkms.trail.hooks import Recorder
-from zkms.tree.acl import Rights, acl
+from zkms.tree.acl import acl
 from zkms.tree.delayed_names import NOBODY
 from zkms.tree.entry import carried, entry_prefix, parse_entry
 from zkms.tree.paths import Tree, lanes_of, subscription_of
@@ -48,7 +48,7 @@ from zkms.tree.records import DeadLetter, Registration, decode
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import Check, Create, Delete
 from zkms.zookeeper.recipes import grandchildren_of, read_many, stats_of
-from zkms.zookeeper.session import Session, failed_with
+from zkms.zookeeper.session import AclPolicy, Session, failed_with
 
 DEFAULT_LIMIT = 1000
 _LETTER = re.compile(r"d\.1\.\d{1,9}\.(\d{10})", re.ASCII)
@@ -192,7 +192,9 @@ class DeadLetters:
                 if time.monotonic() >= deadline:
                     raise
 
-    def _readers(self, letter: DeadLetterInfo, path: str, rights: Rights, owner: tuple[str, ...]) -> tuple[bytes, ...]:
+    def _readers(
+        self, letter: DeadLetterInfo, path: str, rights: AclPolicy, owner: tuple[str, ...]
+    ) -> tuple[bytes, ...]:
         """What makes up the ACL of the entry that a letter becomes; `Unauthorised` if it would be for others.
 
         Those who subscribe can replace each other's registrations, which say whose a subscription is.

@@ -17,8 +17,8 @@ from zkms.errors import AlreadySubscribed, InvalidArgument, Unauthorised
 from zkms.message.message import Message
 from zkms.names import check_subscription, check_topic, is_pattern
 from zkms.security import masked
-from zkms.tree.acl import Rights
 from zkms.tree.records import DEFAULT_BYTES, MOST_BYTES, Registration
+from zkms.zookeeper.session import AclPolicy
 
 if TYPE_CHECKING:
     from zkms.bus import Bus
@@ -103,7 +103,7 @@ class SubscribeOptions(msgspec.Struct, kw_only=True, frozen=True):
         """What is asked for."""
         return "durable" if self.name is not None else "group" if self.group is not None else "live"
 
-    def registration(self, client: str, partitions: int, rights: Rights | None = None) -> Registration:
+    def registration(self, client: str, partitions: int, rights: AclPolicy | None = None) -> Registration:
         """What publishers must know of it."""
         return Registration(
             client,
@@ -118,7 +118,7 @@ class SubscribeOptions(msgspec.Struct, kw_only=True, frozen=True):
         )
 
 
-def _owner(rights: Rights | None) -> tuple[str, ...]:
+def _owner(rights: AclPolicy | None) -> tuple[str, ...]:
     """Who alone may read what is for us; nobody in particular where there is no policy."""
     if rights is not None and not rights.owner:
         raise Unauthorised("this tree's policy (access=) does not count these credentials among its subscribers")
