@@ -61,7 +61,7 @@ mutations: $(VENV)/dev.stamp
 # The junk in a real tree is a test, with more of it than `make test` has.
 fuzz: $(VENV)/dev.stamp $(VENV)/fuzz.stamp
 	$(BIN)/python -m verification.fuzz --inputs $(INPUTS) $(ARGS)
-	ZKMS_FUZZ_JUNK=$(JUNK) $(BIN)/pytest tests/fuzz/test_tree.py --zookeeper=embedded --timeout=3000
+	ZKMS_FUZZ_JUNK=$(JUNK) $(BIN)/pytest tests/verification/fuzz/test_tree.py --zookeeper=embedded --timeout=3000
 
 newest-kazoo:
 	PYTHON=$(PYTHON) .ci/newest_kazoo $(ARGS)

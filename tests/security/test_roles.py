@@ -11,11 +11,12 @@ from kazoo.exceptions import KazooException, NoAuthError, RolledBackError
 from kazoo.security import OPEN_ACL_UNSAFE
 
 import zkms
+from tests.support.buses import Connect, Eventually
 from zkms.tree import acl as access
 from zkms.tree.entry import carried, parse_entry
 from zkms.tree.paths import Tree
 
-from .conftest import ACCESS, Connect, Eventually, Raw, auth, people, walk, who
+from .conftest import ACCESS, Raw, auth, people, walk, who
 
 Peopled = list[str]
 
