@@ -24,7 +24,7 @@ from zkms.tree.paths import Tree, subscription_of
 from zkms.tree.records import QueueState, decode_or_none, encode
 from zkms.zookeeper.deletion import BATCH, BATCH_BYTES, delete_queue
 from zkms.zookeeper.operations import Check, Create, Delete, Operation, SetData, transaction_size
-from zkms.zookeeper.recipes import read_many
+from zkms.zookeeper.recipes import in_chunks, read_many
 from zkms.zookeeper.session import Session
 from zkms_cleaner.election import Lead
 from zkms_cleaner.leftovers import Leftovers
@@ -230,7 +230,13 @@ class Sweeper:
         self, lead: Lead, transactions: dict[OrphanFinding, list[Operation]], *, quietly: bool = False
     ) -> list[OrphanFinding]:
         """Commit all and return those that ZooKeeper accepted: in groups, and where one is refused each by itself."""
-        groups = _grouped(transactions, self._session.overhead)
+
+        def measure(finding: OrphanFinding) -> tuple[int, int]:
+            operations = transactions[finding]
+            return len(operations), transaction_size(operations, self._session.overhead)
+
+        # As many together as fit into a transaction: the request is what costs, not what is in it.
+        groups = [tuple(chunk) for chunk in in_chunks(transactions, measure, BATCH, BATCH_BYTES)]
         accepted = {finding for group in self._commit(lead, transactions, groups) for finding in group}
         alone = [(finding,) for group in groups if len(group) > 1 for finding in group if finding not in accepted]
         single = [group for group in groups if len(group) == 1 and group[0] not in accepted]
@@ -272,19 +278,3 @@ class Sweeper:
     def _check(self) -> None:
         if self._stopped():
             raise SweepCut
-
-
-def _grouped(transactions: dict[OrphanFinding, list[Operation]], overhead: int) -> list[tuple[OrphanFinding, ...]]:
-    """As many together as fit into a transaction: the request is what costs, not what is in it."""
-    groups: list[tuple[OrphanFinding, ...]] = []
-    group: list[OrphanFinding] = []
-    count = size = 0
-    for finding, operations in transactions.items():
-        added = transaction_size(operations, overhead)
-        if group and (count + len(operations) > BATCH or size + added > BATCH_BYTES):
-            groups.append(tuple(group))
-            group, count, size = [], 0, 0
-        group.append(finding)
-        count += len(operations)
-        size += added
-    return [*groups, tuple(group)] if group else groups

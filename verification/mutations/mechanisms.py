@@ -109,9 +109,9 @@ MECHANISMS = (
     Mechanism(
         "bodies are freed only when no queue names them",
         "zkms/publish/bodies.py",
-        "free = sorted(kept.keys() - named)",
-        "free = sorted(kept)",
-        "tests/publish/test_bodies.py::test_nothing_unread_is_freed",
+        "sorted(kept.keys() - named)",
+        "sorted(kept)",
+        "tests/bus/test_bodies.py::test_nothing_unread_is_freed",
     ),
     Mechanism(
         "look at a queue's length before filling it",

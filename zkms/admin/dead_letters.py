@@ -28,7 +28,6 @@ from zkms.errors import (
     NotSubscribed,
     QueueFull,
     StoreError,
-    TransactionFailed,
     Unauthorised,
 )
 from zkms.message import frame as frames
@@ -47,8 +46,11 @@ from zkms.tree.paths import Tree, lanes_of, subscription_of
 from zkms.tree.records import DeadLetter, Registration, decode
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import Check, Create, Delete
-from zkms.zookeeper.recipes import grandchildren_of, read_many, stats_of
-from zkms.zookeeper.session import AclPolicy, Session, failed_with
+from zkms.zookeeper.recipes import attempt, grandchildren_of, read_many, stats_of
+from zkms.zookeeper.session import Session
+
+if TYPE_CHECKING:
+    from zkms.trail.hooks import Recorder
 
 DEFAULT_LIMIT = 1000
 _LETTER = re.compile(r"d\.1\.\d{1,9}\.(\d{10})", re.ASCII)
@@ -175,22 +177,21 @@ class DeadLetters:
             queue = self._tree.queue(lane, letter.place.topic)
             readers = () if rights is None else self._readers(letter, path, rights, owner)
             topic = Check(self._tree.topic(letter.place.topic), version)
+            entry = Create(f"{queue}/{name}", data, sequence=True, acl=acl(readers))
             try:
-                self._session.multi(
-                    [topic, Delete(path), Create(f"{queue}/{name}", data, sequence=True, acl=acl(readers))],
-                    deadline=deadline,
-                )
-                self._record(letter, lane)
-                return
-            except TransactionFailed as error:
-                if failed_with(error, NodeMissing) and error.operation.path.startswith(f"{queue}/"):
-                    raise StoreError("the subscription's queue is missing", path=queue) from error
-                if not isinstance(error.cause, (BadVersion, NodeMissing)) or time.monotonic() >= deadline:
-                    raise error.cause from error
+                moved = attempt(self._session, [topic, Delete(path), entry], BadVersion, NodeMissing, deadline=deadline)
             except ConnectionLost as error:
                 tried = tried or error.outcome_unknown
                 if time.monotonic() >= deadline:
                     raise
+                continue
+            if moved.refused is None:
+                self._record(letter, lane)
+                return
+            if moved.refused.operation is entry and isinstance(moved.refused.cause, NodeMissing):
+                raise StoreError("the subscription's queue is missing", path=queue) from moved.refused
+            if time.monotonic() >= deadline:
+                raise moved.refused.cause from moved.refused
 
     def _readers(
         self, letter: DeadLetterInfo, path: str, rights: AclPolicy, owner: tuple[str, ...]
