@@ -111,7 +111,7 @@ MECHANISMS = (
         "zkms/publish/bodies.py",
         "sorted(kept.keys() - named)",
         "sorted(kept)",
-        "tests/bus/test_bodies.py::test_nothing_unread_is_freed",
+        "tests/publish/test_bodies.py::test_nothing_unread_is_freed",
     ),
     Mechanism(
         "look at a queue's length before filling it",

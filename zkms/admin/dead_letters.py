@@ -47,10 +47,7 @@ from zkms.tree.records import DeadLetter, Registration, decode
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import Check, Create, Delete
 from zkms.zookeeper.recipes import attempt, grandchildren_of, read_many, stats_of
-from zkms.zookeeper.session import Session
-
-if TYPE_CHECKING:
-    from zkms.trail.hooks import Recorder
+from zkms.zookeeper.session import AclPolicy, Session
 
 DEFAULT_LIMIT = 1000
 _LETTER = re.compile(r"d\.1\.\d{1,9}\.(\d{10})", re.ASCII)
