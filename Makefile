@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench peers trails simulate faults soak mutations fuzz check build spark-zip clean
+.PHONY: help demo test bench peers trails simulate faults soak mutations fuzz newest-kazoo check build spark-zip clean
 
 help:  ## say what there is
 	@echo "make demo     see it: caches on several nodes, invalidated through a real ZooKeeper"
@@ -24,6 +24,7 @@ help:  ## say what there is
 	@echo "make faults   break servers, networks, disks and clocks while messages flow; writes verification/faults/results/"
 	@echo "make mutations  switch off each mechanism that a guarantee rests on, and see a test fail for it"
 	@echo "make fuzz     bad input of every kind (INPUTS=1000000), guided by coverage where atheris can be installed"
+	@echo "make newest-kazoo  try the newest release of kazoo, later ones than we allow included"
 	@echo "make check    lint, formatting, types, and what is known against the versions we depend on"
 	@echo "make build    wheel and sdist, into dist/"
 	@echo "make spark-zip  the analysis for spark-submit, into dist/zkms_spark.zip"
@@ -60,7 +61,10 @@ mutations: $(VENV)/dev.stamp
 # The junk in a real tree is a test, with more of it than `make test` has.
 fuzz: $(VENV)/dev.stamp $(VENV)/fuzz.stamp
 	$(BIN)/python -m verification.fuzz --inputs $(INPUTS) $(ARGS)
-	ZKMS_FUZZ_JUNK=$(JUNK) $(BIN)/pytest tests/fuzz/test_tree.py --zookeeper=embedded --timeout=3000
+	ZKMS_FUZZ_JUNK=$(JUNK) $(BIN)/pytest tests/verification/fuzz/test_tree.py --zookeeper=embedded --timeout=3000
+
+newest-kazoo:
+	PYTHON=$(PYTHON) .ci/newest_kazoo $(ARGS)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff check

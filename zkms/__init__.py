@@ -19,7 +19,7 @@ from zkms.admin.discovery import ClientInfo, QueueInfo, SubscriptionInfo, TopicI
 from zkms.admin.groups import GroupInfo, MemberInfo, PartitionInfo
 from zkms.admin.observer import Change, Observer
 from zkms.bus import Bus
-from zkms.config import Sasl, Tls
+from zkms.checks import Codec
 from zkms.connect import connect
 from zkms.consume.consumer import Consumer
 from zkms.deliver.inbox import Gap
@@ -59,13 +59,12 @@ from zkms.errors import (
     UsedInAnotherLoop,
     ZkmsError,
 )
-from zkms.message.codec import Codec
 from zkms.message.message import Message
 from zkms.publish.receipt import Receipt
 from zkms.publish.topic_publisher import Sent, TopicPublisher
 from zkms.request_reply import Answer, Answers
+from zkms.security import Access, Sasl, Tls, identity
 from zkms.transaction import Transaction
-from zkms.tree.acl import Access, identity
 from zkms.version import __version__
 
 if _TYPE_CHECKING:

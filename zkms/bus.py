@@ -16,7 +16,7 @@ from zkms.admin.delayed import DelayedInfo, delayed_by_topic
 from zkms.admin.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionInfo, TopicInfo
 from zkms.admin.groups import GroupInfo, Groups
 from zkms.admin.observer import Observer, OnChange, observe
-from zkms.config import check_seconds
+from zkms.checks import Codec, check_codec, check_positive, check_seconds
 from zkms.consume.consumer import Consumer
 from zkms.consume.subscriptions import Subscriptions
 from zkms.context import Context
@@ -27,12 +27,12 @@ from zkms.errors import (
     InvalidArgument,
     ZkmsError,
 )
-from zkms.message.codec import Codec, check_codec
-from zkms.message.encode import frame_budget, pack
+from zkms.message.encode import pack
 from zkms.message.frame import Packed
 from zkms.names import check_topic
 from zkms.publish.audience import Audience
 from zkms.publish.batching import Batching
+from zkms.publish.budget import frame_budget
 from zkms.publish.delayed import FRAME_BYTES, FRAME_MESSAGES, due_at
 from zkms.publish.many import publish_all, result
 from zkms.publish.pipeline import Pipeline
@@ -47,7 +47,6 @@ from zkms.subscribe.options import (
     DEFAULT_PARTITIONS,
     Overflow,
     SubscribeOptions,
-    check_positive,
     check_target,
 )
 from zkms.transaction import Transaction

@@ -25,21 +25,20 @@ from typing import Any
 import zkms_cleaner
 
 from zkms.bus import Bus, Parts
-from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, configure
+from zkms.checks import Codec
+from zkms.config import DEFAULT_HOSTS, Config, Trail, configure
 from zkms.consume.subscriptions import Subscriptions
 from zkms.context import Context
 from zkms.deliver.acks import Acks
-from zkms.message.codec import Codec
 from zkms.publish.audience import Audience
 from zkms.publish.pipeline import Pipeline
 from zkms.publish.producer import Producer
 from zkms.replay.cursor import Cursor
 from zkms.replay.stage import Connected
+from zkms.security import Access, Auth, Sasl, Tls
 from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.subscribe.live_registration import LiveRegistration
 from zkms.trail.recorder import recorder_for
-from zkms.trail.settings import Trail
-from zkms.tree.acl import Access
 from zkms.tree.layout import ensure_tree
 from zkms.tree.paths import Tree
 from zkms.zookeeper.session import Session, State

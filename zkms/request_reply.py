@@ -17,9 +17,9 @@ from typing import Any, overload
 
 import msgspec
 
+from zkms.checks import Codec
 from zkms.context import Context
 from zkms.errors import Closed, InvalidArgument
-from zkms.message.codec import Codec
 from zkms.message.frame import Packed
 from zkms.message.message import REQUEST, Message
 from zkms.publish.many import result

@@ -1,4 +1,4 @@
-"""Durable subscriptions and groups on an event loop: what tests/consumer, which runs on asyncio too, does not show."""
+"""Durable subscriptions and groups on an event loop: what tests/consume, which runs on asyncio too, does not show."""
 
 from __future__ import annotations
 

@@ -6,20 +6,18 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import zkms
 import zkms.aio
+from tests.support.buses import Eventually
 from zkms import Closed, Message, NotSubscribed, UsedInAnotherLoop
 from zkms.server.server import Server
 from zkms.testing import Proxy, expire
 
 from .conftest import Connect, run, until
-
-Eventually = Callable[..., None]
 
 
 def test_whoever_waits_for_a_message_is_told_of_the_end(connect: Connect) -> None:

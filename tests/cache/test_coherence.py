@@ -11,6 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkms
+from tests.support.buses import Eventually
 from zkms.cache import Cache, CacheEvent
 from zkms.cache.node import CacheNode
 from zkms.cache.pulse import BEATS
@@ -19,7 +20,7 @@ from zkms.cache.tickets import Tickets
 from zkms.testing import Proxy, expire
 from zkms.tree.paths import Tree
 
-from .conftest import Database, Eventually, MakeCache
+from .conftest import Database, MakeCache
 
 SHORT = {"session_timeout": 3.0}
 

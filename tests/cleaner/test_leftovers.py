@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 from zkms_cleaner import Lead, Sweeper
 from zkms_cleaner.leftovers import ID_WINDOW, TOPIC_IDLE, Leftovers
 
 import zkms
+from tests.support.buses import Connect
 from zkms import Bus, DuplicateMessage
 from zkms.errors import TransactionFailed
 from zkms.zookeeper.operations import Delete
-
-Connect = Callable[..., Bus]
 
 
 def sweep(bus: Bus, lead: Lead, later: float = 0.0, **options: float) -> list[str]:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
-from zkms_cleaner import Cut, Election, Finding, Lead, Sweeper
+from zkms_cleaner import Election, Lead, OrphanFinding, SweepCut, Sweeper
 from zkms_cleaner.orphans import PURGED
 
 import zkms
@@ -41,7 +41,7 @@ def sweeper(bus: Bus, grace: float = 0.0, **options: Any) -> Sweeper:
     return Sweeper(bus.parts.session, bus.parts.tree, grace=grace, **options)
 
 
-def kinds(findings: list[Finding]) -> list[tuple[str, str]]:
+def kinds(findings: list[OrphanFinding]) -> list[tuple[str, str]]:
     """What was found, briefly."""
     return sorted((finding.kind, finding.path.rsplit("/", 1)[1]) for finding in findings)
 
@@ -160,7 +160,7 @@ def test_a_registration_that_appears_between_finding_and_condemning_wins(
     cleaner = sweeper(observer)
     find = cleaner.find
 
-    def then_it_registers() -> list[Finding]:
+    def then_it_registers() -> list[OrphanFinding]:
         found = find()
         registration = encode(Registration("ghost", 100))
         observer.parts.session.multi(
@@ -183,7 +183,7 @@ def test_a_queue_that_was_written_between_finding_and_condemning_stays(
     cleaner = sweeper(observer)
     find = cleaner.find
 
-    def then_it_is_written() -> list[Finding]:
+    def then_it_is_written() -> list[OrphanFinding]:
         found = find()
         observer.parts.session.multi([SetData(queue, encode(QueueState("ghost")))])
         return found
@@ -203,7 +203,7 @@ def test_one_that_came_back_does_not_save_the_others(
     cleaner = sweeper(observer)
     find = cleaner.find
 
-    def then_one_registers() -> list[Finding]:
+    def then_one_registers() -> list[OrphanFinding]:
         found = find()
         registration = encode(Registration("ghost-7", 100))
         observer.parts.session.multi(
@@ -390,7 +390,7 @@ def test_a_producer_that_shows_a_sign_of_life_at_the_last_moment_stays(
     cleaner = sweeper(observer, wall_clock=lambda: time.time() + 4000)
     find = cleaner.find
 
-    def then_it_lives() -> list[Finding]:
+    def then_it_lives() -> list[OrphanFinding]:
         found = find()
         assert kinds(found) == [("producer", "ghost")]
         client = Create(observer.parts.tree.client("ghost"), ephemeral=True)
@@ -589,7 +589,7 @@ def test_a_sweep_that_is_told_to_stop_stops_between_transactions(
     monkeypatch.setattr("zkms.zookeeper.deletion.BATCH", 100)
     queue = make_orphan(observer, entries=5000)
     steps = iter(range(10))
-    with pytest.raises(Cut):
+    with pytest.raises(SweepCut):
         sweeper(observer, stopped=lambda: next(steps, None) is None).sweep(lead)
     assert 0 < entries(observer, queue) < 5000
     assert decode(observer.parts.session.get(queue)[0], QueueState).gone == PURGED
@@ -598,7 +598,7 @@ def test_a_sweep_that_is_told_to_stop_stops_between_transactions(
 
 def test_a_finding_has_only_public_facts_in_its_text() -> None:
     """What the log says of it."""
-    finding = Finding("queue", "/zkms/messages/a/b", "gone", 3, data=b"secret")
+    finding = OrphanFinding("queue", "/zkms/messages/a/b", "gone", 3, data=b"secret")
     assert str(finding) == "queue /zkms/messages/a/b (3 entries): gone"
     assert msgspec.structs.replace(finding, entries=1).entries == 1
 
@@ -619,7 +619,7 @@ def test_a_queue_that_is_made_anew_while_it_is_removed_keeps_what_comes(
     observer.parts.session.multi([Delete(registration)])
     condemn = Sweeper._condemn
 
-    def then_come_back(self: Sweeper, *args: Any) -> list[Finding]:
+    def then_come_back(self: Sweeper, *args: Any) -> list[OrphanFinding]:
         condemned = condemn(self, *args)
         observer.subscribe("users", name="audit").close()
         for number in range(count):

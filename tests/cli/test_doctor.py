@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import zkms
+from tests.support.cli import Cli
 from zkms.cli.exit_codes import Exit
 from zkms.cli.operate.checks.server import _session_times, _version
 from zkms.server.embedded import EmbeddedZooKeeper
 from zkms.server.ports import free_ports
 from zkms.server.server import Server
 from zkms.zookeeper.operations import Create
-
-from .conftest import Cli
 
 
 def examine(cli: Cli, *args: str) -> dict[str, list[dict[str, str]]]:

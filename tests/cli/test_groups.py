@@ -12,12 +12,13 @@ import signal
 import struct
 import subprocess
 import termios
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import zkms
+from tests.support.buses import Eventually
+from tests.support.cli import COMMAND, Cli, Quick
 from zkms.admin.dead_letters import DeadLetterInfo, DeadLetters
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import as_failure
@@ -26,10 +27,6 @@ from zkms.cli.output import duration
 from zkms.consume.consumer import Consumer
 from zkms.errors import ConnectionLost, QuotaExceeded
 from zkms.zookeeper.operations import Create
-
-from .conftest import COMMAND, Cli, Quick
-
-Eventually = Callable[..., None]
 
 
 def reject_all(sub: Consumer, count: int) -> None:

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 import zkms
+from tests.support.cli import COMMAND, Cli
 from zkms.cli.exit_codes import Exit
 from zkms.server.server import Server
-
-from .conftest import COMMAND, Cli
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:

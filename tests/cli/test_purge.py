@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import zkms
+from tests.support.cli import Cli
 from zkms.cli.exit_codes import Exit
-
-from .conftest import Cli
 
 
 @pytest.fixture

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 import zkms
+from tests.support.cli import COMMAND, Cli
 from zkms.cli.exit_codes import Exit
 from zkms.cli.messages.peek import HUGE
 from zkms.cli.output import escape, print_table, width
 from zkms.server.server import Server
 from zkms.zookeeper.operations import Create
-
-from .conftest import COMMAND, Cli
 
 
 def test_an_empty_tree_has_nothing_to_show(cli: Cli) -> None:

@@ -1,6 +1,6 @@
 """A group in a storm: members are killed, paused, added and removed every second, and ZooKeeper is restarted.
 
-    python -m guarantees.storm --messages 100000 --seed 1
+    python -m tests.guarantees.storm --messages 100000 --seed 1
 
 prints what happened and whether the guarantees held. The test-suite runs a small one.
 """

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import zkms
-from tests.faults.conftest import Connect
 from tests.guarantees.conftest import Run
+from tests.support.buses import Connect, Eventually
 from zkms.consume.dispatcher import Dispatcher
 
-Eventually = Callable[..., None]
+pytestmark = pytest.mark.on_one_server
+
 TOPIC = "jobs"
 KILLS = int(os.environ.get("ZKMS_KILLS", "6"))
 """How often a reader is killed: a hundred times takes minutes, and is for a person who asks for it."""

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 import zkms
-from tests.requirements.conftest import Connect, Crew, Eventually, Worker, block, keys_for, publish_blocks
+from tests.requirements.conftest import Crew, Worker, block, publish_blocks
+from tests.support.buses import Connect, Eventually
+from tests.support.keys import keys_for
 from zkms.server.server import Server
 
 TOPIC = "events"

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 import zkms
-from tests.requirements.conftest import Connect, Eventually
+from tests.support.buses import Connect, Eventually
 from zkms.server.server import Server
 from zkms.testing import Proxy, expire
 

@@ -9,14 +9,13 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkms
+from tests.support.buses import Connect, Eventually
 from zkms.replay.stage import Stage, new_run
 from zkms.testing import EmbeddedZooKeeper
 from zkms.testing.roots import new_root
 from zkms.tree.paths import Tree
 
-Connect = Callable[..., zkms.Bus]
 Raw = Callable[[str | None], KazooClient]
-Eventually = Callable[..., None]
 
 
 def auth(name: str) -> tuple[str, str]:

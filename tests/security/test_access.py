@@ -14,6 +14,7 @@ from zkms_cleaner.election import Lead
 from zkms_cleaner.sweep import Sweeper
 
 import zkms
+from tests.support.buses import Connect, Eventually
 from zkms.backup.backup import back_up
 from zkms.backup.restore import restore
 from zkms.connect import committing
@@ -24,7 +25,7 @@ from zkms.tree.paths import Tree
 from zkms.tree.records import Registration, decode, encode
 from zkms.zookeeper.operations import Operation
 
-from .conftest import ACCESS, Connect, Eventually, Raw, auth, who
+from .conftest import ACCESS, Raw, auth, who
 
 BIG = "x" * 20_000
 

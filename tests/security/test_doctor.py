@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from kazoo.security import make_digest_acl
 
 import zkms
+from tests.support.buses import Connect, Eventually
 from zkms.cli.connection import Inspector, read_auth, read_tls
 from zkms.cli.failure import Failure
 from zkms.cli.operate.checks import Finding
@@ -19,7 +20,7 @@ from zkms.cli.operate.doctor import doctor
 from zkms.server.ports import free_ports
 from zkms.tree.paths import Tree
 
-from .conftest import Connect, Eventually, Raw, auth, people
+from .conftest import Raw, auth, people
 
 
 def examine(hosts: str, tree: Tree, name: str) -> tuple[int, dict[str, list[Finding]]]:

@@ -11,12 +11,13 @@ from kazoo.client import KazooClient
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, make_digest_acl
 
 import zkms
+from tests.support.buses import Connect
 from zkms.testing.roots import new_root
 from zkms.tree import layout
 from zkms.tree.paths import LAYOUT, Tree
 from zkms.tree.records import Layout, decode, encode
 
-from .conftest import ACCESS, Connect, Raw, auth, walk, who
+from .conftest import ACCESS, Raw, auth, walk, who
 
 EVIL = [make_digest_acl("mallory", "mallorys-s3cret", all=True)]
 NAMESAKE = [make_digest_acl("carl", "another-s3cret", all=True)]

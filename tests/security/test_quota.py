@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import zkms
+from tests.support.buses import Connect
 from zkms.admin.quota import LIMITS, QUOTAS, read_quotas, remove_quotas, set_quotas
 from zkms.cli.connection import Inspector
 from zkms.cli.operate.checks.security import check_quotas
@@ -16,7 +17,7 @@ from zkms.testing.roots import delete_root, new_root
 from zkms.tree.paths import Tree
 from zkms.zookeeper.operations import SetData
 
-from .conftest import Connect, auth
+from .conftest import auth
 
 
 def publish_all(bus: zkms.Bus, messages: list[object]) -> None:

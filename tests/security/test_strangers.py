@@ -10,13 +10,14 @@ from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 from kazoo.security import OPEN_ACL_UNSAFE
 
 import zkms
+from tests.support.buses import Connect
 from zkms.cli.connection import Inspector
 from zkms.cli.operate.checks.security import check_access, check_way
 from zkms.server.words import ask
 from zkms.testing import EmbeddedZooKeeper
 from zkms.tree.paths import Tree
 
-from .conftest import ACCESS, Connect, Raw, auth
+from .conftest import ACCESS, Raw, auth
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 from zkms_cleaner import Cleaner
 
+from tests.support.buses import Connect, Eventually
+from tests.support.oracle import audit, exported
 from zkms.deliver.acks import Acks
 from zkms.server.server import Server
 
-from .conftest import Connect
-from .oracle import audit, exported
-
-Eventually = Callable[..., None]
 NODE = Path(__file__).parent / "programs" / "node.py"
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,13 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.buses import Eventually
 from zkms.cli.exit_codes import Exit
 from zkms.errors import ZkmsError
 from zkms.trail import Trail
 from zkms.trail.event import COLUMNS, VERSION
 from zkms.trail.export.export import Exporter, NoTrail, Summary, find
 from zkms.trail.recorder import FileRecorder
-
-Eventually = Callable[..., None]
 
 
 def record(trail: Path, node: str = "ann", count: int = 10, **options: Any) -> Path:

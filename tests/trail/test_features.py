@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import zkms
+from tests.support.buses import Connect, Eventually
+from tests.support.oracle import audit, exported
+from tests.support.trails import read
 from zkms.trail.event import Event, called
-
-from .conftest import Connect, read
-from .oracle import audit, exported
-
-Eventually = Callable[..., None]
 
 
 def numbers(event: Event) -> list[int]:

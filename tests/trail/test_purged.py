@@ -6,16 +6,13 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 from zkms_cleaner import Cleaner
 
+from tests.support.buses import Connect, Eventually
+from tests.support.trails import read
 from zkms.server.server import Server
-
-from .conftest import Connect, read
-
-Eventually = Callable[..., None]
 
 
 def run(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -8,22 +8,19 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import zkms
+from tests.support.buses import Connect, Eventually
+from tests.support.trails import read
 from zkms.errors import InvalidArgument
 from zkms.testing import expire
 from zkms.trail import Trail, ledger
 from zkms.trail.event import Event, key_hash
 from zkms.trail.recorder import FileRecorder
 from zkms.trail.store import ledger_of
-
-from .conftest import Connect, read
-
-Eventually = Callable[..., None]
 
 
 def of(events: list[Event], *names: str) -> list[Event]:

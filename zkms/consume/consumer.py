@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from zkms.config import check_seconds
+from zkms.checks import Codec, check_seconds
 from zkms.consume.alarm import Alarm
 from zkms.consume.dispatcher import CAREFUL, Dispatcher, Policy
 from zkms.consume.entry_state import RETURNED, EntryState
@@ -41,7 +41,6 @@ from zkms.errors import (
     SubscriptionInUse,
     ZkmsError,
 )
-from zkms.message.codec import Codec
 from zkms.message.decode import Decoder, Undecodable
 from zkms.message.message import Message
 from zkms.subscribe.durable_registration import DurableRegistration

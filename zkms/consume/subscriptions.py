@@ -6,13 +6,13 @@ import logging
 import time
 from typing import Any
 
+from zkms.checks import check_codec
 from zkms.consume.consumer import Consumer
 from zkms.consume.dispatcher import Policy
 from zkms.context import Context
 from zkms.deliver.acks import Acks
 from zkms.deliver.live import Subscription
 from zkms.errors import AlreadySubscribed, ZkmsError
-from zkms.message.codec import check_codec
 from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.subscribe.live_registration import LiveRegistration
 from zkms.subscribe.options import DEFAULT_TTR, SubscribeOptions

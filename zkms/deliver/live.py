@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from zkms.config import check_seconds
+from zkms.checks import Codec, check_seconds
 from zkms.context import Context
 from zkms.deliver.acks import Acks
 from zkms.deliver.decode_turns import DecodeTurn
@@ -30,7 +30,6 @@ from zkms.errors import (
     NotSubscribed,
     ZkmsError,
 )
-from zkms.message.codec import Codec
 from zkms.message.decode import DecodedEntry, Decoder, Undecodable
 from zkms.message.message import LiveEntry, Message
 from zkms.tree.full_flag import FullFlag

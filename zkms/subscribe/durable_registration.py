@@ -25,12 +25,12 @@ from zkms.errors import (
     TransactionFailed,
     Unauthorised,
 )
+from zkms.names import is_pattern
 from zkms.publish.audience import patterns_in
+from zkms.security import masked
 from zkms.subscribe.options import DEFAULT_PARTITIONS, SubscribeOptions
 from zkms.trail.hooks import Recorder
-from zkms.tree.acl import masked
 from zkms.tree.paths import Tree, lanes_of
-from zkms.tree.patterns import is_pattern
 from zkms.tree.records import GroupPlan, Ledger, Patterns, QueueState, Registration, decode, encode
 from zkms.zookeeper.deletion import delete_queue
 from zkms.zookeeper.operations import Check, Create, Delete, Operation, SetData

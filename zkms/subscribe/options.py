@@ -9,14 +9,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from zkms.checks import Codec, check_count, check_positive
 from zkms.deliver.live import AckMode, Handler, OnError, OnGap
 from zkms.errors import InvalidArgument, Unauthorised
-from zkms.message.codec import Codec
 from zkms.message.message import Message
-from zkms.names import check_subscription, check_topic
-from zkms.tree.acl import Rights
-from zkms.tree.patterns import is_pattern
+from zkms.names import check_subscription, check_topic, is_pattern
 from zkms.tree.records import DEFAULT_BYTES, MOST_BYTES, Registration
+from zkms.zookeeper.session import AclPolicy
 
 DEFAULT_LIMIT = 100_000
 DEFAULT_PARTITIONS = 8
@@ -98,7 +97,7 @@ class SubscribeOptions(msgspec.Struct, kw_only=True, frozen=True):
         """What is asked for."""
         return "durable" if self.name is not None else "group" if self.group is not None else "live"
 
-    def registration(self, client: str, partitions: int, rights: Rights | None = None) -> Registration:
+    def registration(self, client: str, partitions: int, rights: AclPolicy | None = None) -> Registration:
         """What publishers must know of it."""
         return Registration(
             client,
@@ -113,25 +112,11 @@ class SubscribeOptions(msgspec.Struct, kw_only=True, frozen=True):
         )
 
 
-def _owner(rights: Rights | None) -> tuple[str, ...]:
+def _owner(rights: AclPolicy | None) -> tuple[str, ...]:
     """Who alone may read what is for us; nobody in particular where there is no policy."""
     if rights is not None and not rights.owner:
         raise Unauthorised("this tree's policy (access=) does not count these credentials among its subscribers")
     return () if rights is None else rights.owner
-
-
-def check_count(what: str, value: object) -> int:
-    """A whole number of at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidArgument(f"{what} must be a whole number of at least 1, not {value!r:.60}")
-    return value
-
-
-def check_positive(what: str, value: object) -> float:
-    """A number of seconds above 0."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
-        raise InvalidArgument(f"{what} must be a number of seconds above 0, not {value!r:.60}")
-    return float(value)
 
 
 def check_where(where: object) -> dict[str, list[str]] | None:

@@ -16,8 +16,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from zkms.config import Trail
 from zkms.message.frame import Packed
 from zkms.message.message import LiveEntry
+from zkms.names import PARTITION_MARK
 from zkms.trail.event import Event, called, key_hash
 from zkms.trail.hooks import (
     ConsumerLike,
@@ -29,10 +31,8 @@ from zkms.trail.hooks import (
     SubscriberLike,
     TargetLike,
 )
-from zkms.trail.settings import Trail
 from zkms.trail.store import Store, encode_lines
 from zkms.tree.entry import Entry, parse_entry
-from zkms.tree.paths import LANE_MARK
 
 log = logging.getLogger("zkms.trail")
 CHUNK = 1000
@@ -268,7 +268,7 @@ class FileRecorder(Recorder):
     def purged(self, queue: str, topic: str, names: Iterable[str], reason: str) -> None:
         """Entries of these names were removed from the queue of a subscription, or of a partition."""
         messages = sum(parse_entry(name).messages for name in names)
-        subscription, _, partition = queue.partition(LANE_MARK)
+        subscription, _, partition = queue.partition(PARTITION_MARK)
         number = int(partition) if partition.isdecimal() else None
         self.note("purged", sub=subscription, topic=topic, partition=number, n=messages, reason=reason)
 
