@@ -7,6 +7,8 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+from zkms.errors import StoreError
+
 DEFAULT_BYTES = 64 * 1024 * 1024
 MOST_BYTES = 192 * 1024 * 1024
 """Bytes that may wait in one queue, and the most that a subscription can ask for: less than a producer may keep in
@@ -263,3 +265,19 @@ def decode(data: bytes, kind: type[R]) -> R:
         return msgspec.json.decode(data, type=kind)
     except (UnicodeDecodeError, RecursionError) as error:  # msgspec lets these two through
         raise msgspec.DecodeError(str(error)) from error
+
+
+def read_record(data: bytes, kind: type[R], path: str, advice: str = "") -> R:
+    """The record of this kind in the data of the znode at `path`; `StoreError` if another program wrote it.
+
+    The error ends with `advice`, or with what is wrong with the data.
+    """
+    try:
+        return decode(data, kind)
+    except msgspec.MsgspecError as error:
+        raise overwritten(path, advice or error) from error
+
+
+def overwritten(path: str, reason: object) -> StoreError:
+    """The error of data that zkms did not write."""
+    return StoreError(f"overwritten by another program: {reason}", path=path)
