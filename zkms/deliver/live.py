@@ -392,7 +392,7 @@ class Subscription:
         flag = FullFlag(self._bus.session, self._bus.tree, self.topic, self.id)
         while not self._closed:
             try:
-                flag.take_down()
+                flag.clear()
                 return
             except ConnectionLost as error:
                 log.info("cannot clear the flag of %r yet: %s", self.topic, error)

@@ -361,7 +361,7 @@ class Cursor:
             last = flagging[-1].sequence
             if self._flag is None or self._flag[0] != last:
                 self._flag = last, FullFlag(self._session, self._bus.tree, self.topic, self.name)
-            self._flag[1].take_down()
+            self._flag[1].clear()
             self._store(hold, [(entry, None) for entry in flagging], {})
 
     def _store(self, hold: Ownership, parts: Sequence[tuple[Entry, Part | None]], tellers: dict[int, Tell]) -> None:
