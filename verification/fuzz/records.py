@@ -13,7 +13,7 @@ from zkms_cleaner.orphans import _owner
 from verification.fuzz.target import Target
 from zkms.admin.dead_letters import LetterPlace, _describe
 from zkms.admin.discovery import _queue
-from zkms.admin.lag import _delayed, _waiting
+from zkms.admin.lag import _delayed, unacked_messages
 from zkms.cli.output import clock, duration, print_json, print_table
 from zkms.consume.assignment import MemberLoad, assign, slow_ones
 from zkms.consume.entry_state import EntryState
@@ -123,7 +123,7 @@ def _use_registration(record: Registration, _data: bytes) -> None:
 
 def _use_ledger(record: Ledger, _data: bytes) -> None:
     entries = [parse_entry(f"f.4.10.{number:010}") for number in range(10)]
-    assert _waiting(entries, record.parts) >= 0
+    assert unacked_messages(entries, record.parts) >= 0
     assert _delayed(entries, record.parts, time.time()) >= 0
     for part in record.parts.values():
         assert part.count >= 0

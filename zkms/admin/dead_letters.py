@@ -14,7 +14,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -50,6 +50,7 @@ from zkms.zookeeper.recipes import attempt, grandchildren_of, read_many, stats_o
 from zkms.zookeeper.session import AclPolicy, Session
 
 DEFAULT_LIMIT = 1000
+AT_ONCE = 500
 _LETTER = re.compile(r"d\.1\.\d{1,9}\.(\d{10})", re.ASCII)
 
 
@@ -129,6 +130,11 @@ class DeadLetters:
         """What lies there; letters that are gone meanwhile are left out."""
         read = read_many(self._session, places, lambda place: self._session.get_async(self._path(place)))
         return [_describe(place, raw, stat.ctime / 1000) for place, (raw, stat) in read.items()]
+
+    def each(self, places: Sequence[LetterPlace]) -> Iterator[DeadLetterInfo]:
+        """The same one by one, however many there are: some hundreds are in memory at a time."""
+        for start in range(0, len(places), AT_ONCE):
+            yield from self.read(places[start : start + AT_ONCE])
 
     def look(
         self, topic: str | None = None, subscription: str | None = None, limit: int = DEFAULT_LIMIT

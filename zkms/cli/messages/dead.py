@@ -19,8 +19,6 @@ from zkms.errors import ConnectionLost, InvalidArgument, NotSubscribed, QueueFul
 from zkms.names import check_name, check_topic, new_client_id
 from zkms.trail.recorder import recording
 
-CHUNK = 500
-"""Letters that are read at a time."""
 Chosen = tuple[str, ...]
 
 
@@ -113,13 +111,12 @@ def requeue(
         chosen = None if everything else _chosen(letters, places, ids)
         try:
             with Progress("letters", len(places if chosen is None else chosen)) as progress:
-                for start in range(0, len(places) if chosen is None else 1, CHUNK):
-                    for letter in letters.read(places[start : start + CHUNK]) if chosen is None else chosen:
-                        if _requeue(letters, letter):
-                            requeued += 1
-                        else:
-                            kept += 1
-                        progress.add(1)
+                for letter in letters.each(places) if chosen is None else chosen:
+                    if _requeue(letters, letter):
+                        requeued += 1
+                    else:
+                        kept += 1
+                    progress.add(1)
         except ZkmsError as error:
             error.add_note(f"{plural(requeued, 'letter')} had been requeued before that")
             raise
@@ -193,10 +190,8 @@ def _find(inspector: Inspector, topic: str | None, subscription: str | None) -> 
 
 
 def _chosen(letters: DeadLetters, places: list[LetterPlace], ids: Chosen) -> list[DeadLetterInfo]:
-    wanted = set(ids)
-    found = []
-    for start in range(0, len(places), CHUNK):
-        found += [letter for letter in letters.read(places[start : start + CHUNK]) if letter.id in wanted]
+    wanted = {*ids}
+    found = [letter for letter in letters.each(places) if letter.id in wanted]
     missing = wanted - {letter.id for letter in found}
     if missing:
         raise Failure(f"there is no dead letter {escape(min(missing))!r}; 'zkms dead list' tells which there are")
