@@ -86,7 +86,7 @@ def _move(raw: bytes, frame: frames.Frame) -> None:
     for operation in operations:
         assert operation.path.startswith("/zkms/")
     due.dead = "nobody"
-    assert len(due.letters(TREE, 1.0)) == len(frame.data)
+    assert len(due.dead_letters(TREE, 1.0)) == len(frame.data)
 
 
 def _bury(raw: bytes) -> None:
