@@ -11,7 +11,7 @@ import msgspec
 from zkms_cleaner.orphans import _owner
 
 from verification.fuzz.target import Target
-from zkms.admin.dead_letters import LetterPlace, _describe
+from zkms.admin.dead_letters import DeadLetterPlace, _describe
 from zkms.admin.discovery import _queue
 from zkms.admin.lag import _delayed, unacked_messages
 from zkms.cli.output import clock, duration, print_json, print_table
@@ -91,7 +91,7 @@ def check(data: bytes) -> None:
         _show(record)
     assert isinstance(removal(data, "/q/f.1.1.0000000007"), str | None)
     assert isinstance(_owner(data), str)
-    assert isinstance(_describe(LetterPlace("l", "t", "d.1.9.0000000001"), data, 1.0).foreign, bool)
+    assert isinstance(_describe(DeadLetterPlace("l", "t", "d.1.9.0000000001"), data, 1.0).foreign, bool)
     assert _queue("l#1", "t", data, STAT, (data, STAT)).entries == 1
     assert decode_or_none(data, GroupPlan) is None or _read_plan(data) == decode_or_none(data, GroupPlan)
 

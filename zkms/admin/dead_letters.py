@@ -54,7 +54,7 @@ AT_ONCE = 500
 _LETTER = re.compile(r"d\.1\.\d{1,9}\.(\d{10})", re.ASCII)
 
 
-class LetterPlace(NamedTuple):
+class DeadLetterPlace(NamedTuple):
     """Where a letter lies."""
 
     shelf: str
@@ -87,7 +87,7 @@ class DeadLetterInfo(msgspec.Struct, frozen=True, kw_only=True):
     seq: int = 0
     published_at: float = 0.0
     foreign: bool = False
-    place: LetterPlace
+    place: DeadLetterPlace
 
 
 class DeadLetters:
@@ -108,13 +108,15 @@ class DeadLetters:
             found[subscription_of(shelf), topic] += stat.numChildren
         return found
 
-    def find(self, topic: str | None = None, subscription: str | None = None) -> list[LetterPlace]:
+    def find(self, topic: str | None = None, subscription: str | None = None) -> list[DeadLetterPlace]:
         """Where letters lie, the oldest of each subscription first; `topic` is what it is registered for."""
         pairs = self._shelves(topic, subscription)
         listed = read_many(
             self._session, pairs, lambda pair: self._session.children_async(self._tree.dead_queue(*pair))
         )
-        return [LetterPlace(*pair, name) for pair, (names, _) in listed.items() for name in sorted(names, key=_order)]
+        return [
+            DeadLetterPlace(*pair, name) for pair, (names, _) in listed.items() for name in sorted(names, key=_order)
+        ]
 
     def _shelves(self, topic: str | None, subscription: str | None) -> list[tuple[str, str]]:
         listed = grandchildren_of(
@@ -126,12 +128,12 @@ class DeadLetters:
             (shelf, name) for shelf, (topics, _) in listed.items() for name in topics if topic is None or name == topic
         ]
 
-    def read(self, places: Sequence[LetterPlace]) -> list[DeadLetterInfo]:
+    def read(self, places: Sequence[DeadLetterPlace]) -> list[DeadLetterInfo]:
         """What lies there; letters that are gone meanwhile are left out."""
         read = read_many(self._session, places, lambda place: self._session.get_async(self._path(place)))
         return [_describe(place, raw, stat.ctime / 1000) for place, (raw, stat) in read.items()]
 
-    def each(self, places: Sequence[LetterPlace]) -> Iterator[DeadLetterInfo]:
+    def each(self, places: Sequence[DeadLetterPlace]) -> Iterator[DeadLetterInfo]:
         """The same one by one, however many there are: some hundreds are in memory at a time."""
         for start in range(0, len(places), AT_ONCE):
             yield from self.read(places[start : start + AT_ONCE])
@@ -144,7 +146,7 @@ class DeadLetters:
             raise InvalidArgument(f"limit must be a whole number of at least 1, not {limit!r:.60}")
         return self.read(self.find(topic, subscription)[:limit])
 
-    def _path(self, place: LetterPlace) -> str:
+    def _path(self, place: DeadLetterPlace) -> str:
         return f"{self._tree.dead_queue(place.shelf, place.topic)}/{place.name}"
 
     # -- ways out ------------------------------------------------------------------------------------------------
@@ -257,7 +259,7 @@ class DeadLetters:
             raise QueueFull(topic, subscription, f"{queue.numChildren:,} entries")
         return stat.version, lane, registration.owner
 
-    def purge(self, places: Iterable[LetterPlace]) -> int:
+    def purge(self, places: Iterable[DeadLetterPlace]) -> int:
         """Remove letters for good; how many there were."""
         shelves: dict[tuple[str, str], set[str]] = {}
         for place in places:
@@ -276,7 +278,7 @@ class DeadLetters:
         return self.purge([_place_of(letter) for letter in letters] or self.find(topic, subscription))
 
 
-def _place_of(letter: object) -> LetterPlace:
+def _place_of(letter: object) -> DeadLetterPlace:
     if not isinstance(letter, DeadLetterInfo):
         raise InvalidArgument(f"give what bus.dead_letters() returns, not {letter!r:.60}")
     return letter.place
@@ -287,7 +289,7 @@ def _order(name: str) -> tuple[str, str]:
     return (match[1] if match else "", name)
 
 
-def _describe(place: LetterPlace, raw: bytes, at: float) -> DeadLetterInfo:
+def _describe(place: DeadLetterPlace, raw: bytes, at: float) -> DeadLetterInfo:
     try:
         if _LETTER.fullmatch(place.name) is None:
             raise CannotDecode(_fault(place.name, raw))

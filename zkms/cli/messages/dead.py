@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from zkms.admin.dead_letters import DeadLetterInfo, DeadLetters, LetterPlace
+from zkms.admin.dead_letters import DeadLetterInfo, DeadLetterPlace, DeadLetters
 from zkms.cli.connection import Inspector, inspect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
@@ -180,7 +180,9 @@ def _check_choice(ids: Chosen, everything: bool) -> None:
         raise click.UsageError("give either IDs, as 'zkms dead list' shows them, or --all")
 
 
-def _find(inspector: Inspector, topic: str | None, subscription: str | None) -> tuple[DeadLetters, list[LetterPlace]]:
+def _find(
+    inspector: Inspector, topic: str | None, subscription: str | None
+) -> tuple[DeadLetters, list[DeadLetterPlace]]:
     if topic is not None:
         check_topic(topic)
     if subscription is not None:
@@ -189,7 +191,7 @@ def _find(inspector: Inspector, topic: str | None, subscription: str | None) -> 
     return letters, letters.find(topic, subscription)
 
 
-def _chosen(letters: DeadLetters, places: list[LetterPlace], ids: Chosen) -> list[DeadLetterInfo]:
+def _chosen(letters: DeadLetters, places: list[DeadLetterPlace], ids: Chosen) -> list[DeadLetterInfo]:
     wanted = {*ids}
     found = [letter for letter in letters.each(places) if letter.id in wanted]
     missing = wanted - {letter.id for letter in found}
