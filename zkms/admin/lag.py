@@ -1,8 +1,8 @@
-"""How much waits in a queue: messages, how many of them for another attempt, and for how long the oldest.
+"""Measures how much waits in queues: messages, those that wait for another attempt, and the age of the oldest.
 
-An entry's name says how many messages it holds, so a queue is listed and not read. ZooKeeper lists a queue only as a
-whole; therefore there is a budget, and the longest queues are the ones that go without: of these only the number of
-entries is known, which costs nothing.
+The name of an entry says how many messages it holds, so a queue is listed and not read. ZooKeeper lists a queue only as
+a whole, so there is a budget, and the longest queues are left out: of these only the number of entries is known, which
+costs nothing.
 """
 
 from __future__ import annotations
