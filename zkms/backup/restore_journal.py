@@ -1,9 +1,9 @@
-"""What a restore knows of itself, in the tree: who writes, and how far each file got. One znode, `ROOT/restores`.
+"""The journal of restores, `ROOT/restores`: which restore writes, and how far each file got.
 
 Every transaction of a restore writes it, at the version that the last one left. So only one restore writes at a time:
 whoever begins takes it over, and the other is refused. A transaction whose reply was lost is sent again, and refused if
-it had been carried out: our claim is then what is found there. What is counted in the same transaction as it is put
-back is put back once, however often the restore is run.
+it had been carried out: then the journal holds our claim. What is counted in the transaction that puts it back is put
+back once, however often the restore is run.
 
 It holds the last few files only, so it does not grow.
 """
