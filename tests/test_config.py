@@ -11,7 +11,8 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, make_digest_acl
 
 import zkms
 from zkms import InvalidArgument, Sasl, Tls
-from zkms.config import Config, parse_auth
+from zkms.config import Config
+from zkms.security import parse_auth
 
 
 def test_no_secret_shows_in_a_repr(tmp_path: Path) -> None:

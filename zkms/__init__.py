@@ -20,7 +20,7 @@ from zkms.admin.groups import GroupInfo, MemberInfo, PartitionInfo
 from zkms.admin.observer import Change, Observer
 from zkms.answers import Answer, Answers
 from zkms.bus import Bus, connect
-from zkms.config import Sasl, Tls
+from zkms.checks import Codec
 from zkms.consume.consumer import Consumer
 from zkms.deliver.inbox import Gap
 from zkms.deliver.live import Subscription
@@ -59,12 +59,11 @@ from zkms.errors import (
     UsedInAnotherLoop,
     ZkmsError,
 )
-from zkms.message.codec import Codec
 from zkms.message.message import Message
 from zkms.publish.receipt import Receipt
 from zkms.publish.topic_publisher import Sent, TopicPublisher
+from zkms.security import Access, Sasl, Tls, identity
 from zkms.transaction import Transaction
-from zkms.tree.acl import Access, identity
 from zkms.version import __version__
 
 if _TYPE_CHECKING:

@@ -30,7 +30,8 @@ from zkms.admin.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionI
 from zkms.admin.groups import GroupInfo, Groups
 from zkms.admin.observer import Observer, OnChange, observe
 from zkms.answers import Answers
-from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, check_seconds, configure
+from zkms.checks import Codec, check_codec, check_positive, check_seconds
+from zkms.config import DEFAULT_HOSTS, Config, Trail, configure
 from zkms.consume.consumer import Consumer
 from zkms.deliver.acks import Acks
 from zkms.deliver.live import AckMode, Handler, OnError, OnGap, Subscription
@@ -40,12 +41,12 @@ from zkms.errors import (
     InvalidArgument,
     ZkmsError,
 )
-from zkms.message.codec import Codec, check_codec
-from zkms.message.encode import frame_budget, pack
+from zkms.message.encode import pack
 from zkms.message.frame import Packed
 from zkms.names import check_topic
 from zkms.publish.audience import Audience
 from zkms.publish.batching import Batching
+from zkms.publish.budget import frame_budget
 from zkms.publish.delayed import FRAME_BYTES, FRAME_MESSAGES, due_at
 from zkms.publish.many import publish_all, result
 from zkms.publish.pipeline import Pipeline
@@ -54,6 +55,7 @@ from zkms.publish.receipt import Receipt
 from zkms.publish.shipment import Shipment
 from zkms.publish.topic_publisher import TopicPublisher
 from zkms.request_reply import RequestReply
+from zkms.security import Access, Auth, Sasl, Tls
 from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.subscribe.live_registration import LiveRegistration
 from zkms.subscribe.options import (
@@ -61,15 +63,13 @@ from zkms.subscribe.options import (
     DEFAULT_PARTITIONS,
     Overflow,
     SubscribeOptions,
-    check_positive,
     check_target,
     enrol,
     subscribe,
 )
-from zkms.trail.recorder import Recorder
-from zkms.trail.settings import Trail
+from zkms.trail.hooks import Recorder
+from zkms.trail.recorder import recorder_for
 from zkms.transaction import Transaction
-from zkms.tree.acl import Access
 from zkms.tree.layout import ensure_tree
 from zkms.tree.paths import Tree
 from zkms.tree.records import DEFAULT_BYTES
@@ -166,7 +166,7 @@ class Bus:
         self._discovery = Discovery(self.session, self.tree)
         self._groups = Groups(self.session, self.tree)
         self._letters = DeadLetters(self.session, self.tree)
-        self.trail: Recorder | None = None
+        self.trail = Recorder()
         """Made when the bus is opened, if it was asked for."""
         self._recorded = (0, State.CONNECTING)
         """The session's generation and state that the trail knows."""
@@ -188,9 +188,8 @@ class Bus:
     def open(self) -> None:
         """Connect, make the tree if it is not there, and show up as a client."""
         try:
-            if self.config.trail is not None:
-                self.trail = Recorder(self.config.trail, self.client_id)
-                self._publisher.trail = self._letters.trail = self.trail
+            self.trail = recorder_for(self.config.trail, self.client_id)
+            self._publisher.trail = self._letters.trail = self.trail
             self.session.start()
             ensure_tree(self.session, self.tree)
             self.session.listen(self._session_changed)
@@ -251,9 +250,8 @@ class Bus:
         if self._cleaner is not None:
             self._cleaner.close()
         self.session.close()
-        if self.trail is not None:
-            self._record_session()
-            self.trail.close()
+        self._record_session()
+        self.trail.close()
 
     def before_close(self, callback: Callable[[float], object]) -> Callable[[], None]:
         """Call this with the seconds left when the bus begins to close, while messages can still be sent.
@@ -272,7 +270,7 @@ class Bus:
         self.close()
 
     def _record_session(self) -> None:
-        if self.trail is not None and self._recorded != (now := (self.session.generation, self.session.state)):
+        if self.trail.records and self._recorded != (now := (self.session.generation, self.session.state)):
             if now[0] > self._recorded[0] > 0:
                 self.trail.note("session", state="expired")
             self.trail.note("session", state=now[1].value)
@@ -681,8 +679,7 @@ class Bus:
         try:
             self.registrar.unsubscribe(subscription)
         finally:
-            if self.trail is not None:
-                self.trail.note("unsubscribed", sub=subscription.id, topic=subscription.topic, kind="live")
+            self.trail.note("unsubscribed", sub=subscription.id, topic=subscription.topic, kind="live")
             self.live.pop(subscription.topic, None)
 
     # -- discovery -----------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from zkms.answers import Answer, Answers
+from zkms.checks import Codec
 from zkms.errors import Closed, InvalidArgument
-from zkms.message.codec import Codec
 from zkms.message.message import REQUEST
 from zkms.publish.many import result
 from zkms.tree.paths import subscription_of

@@ -14,10 +14,10 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from zkms.checks import Codec
 from zkms.consume.entry_state import EntryState
 from zkms.consume.ownership import Ownership
 from zkms.errors import AlreadyAcked, Closed, ConnectionLost, InvalidArgument, LostOwnership, TransactionFailed
-from zkms.message.codec import Codec
 from zkms.message.message import Message
 from zkms.publish.delayed import DelayedFrame, due_at
 from zkms.publish.many import result

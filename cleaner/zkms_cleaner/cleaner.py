@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from zkms.errors import Closed, TransactionFailed, ZkmsError
-from zkms.trail.recorder import Recorder
+from zkms.trail.hooks import Recorder
 from zkms.tree.paths import Tree
 from zkms.zookeeper.session import Session, State
 from zkms_cleaner.delays import DelayedView

@@ -15,9 +15,9 @@ from zkms.cli.connection import read_auth, read_tls
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure, as_failure, interrupt_on_sigterm
 from zkms.cli.options import Seconds, trail_option
-from zkms.config import DEFAULT_HOSTS, Config, parse_auth
+from zkms.config import DEFAULT_HOSTS, Config, as_trail
 from zkms.errors import ConnectionLost, ZkmsError
-from zkms.trail.settings import as_trail
+from zkms.security import parse_auth
 from zkms.version import __version__
 from zkms_cleaner.cleaner import GRACE, INTERVAL, Cleaner
 from zkms_cleaner.notify import notify, watchdog_seconds

@@ -18,14 +18,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from zkms.admin.discovery import Discovery
 from zkms.deliver.quarantine import set_aside
 from zkms.errors import Closed, ConnectionLost, NodeMissing, NotEmpty, TransactionFailed, Unsupported, ZkmsError
-from zkms.trail.recorder import Recorder
+from zkms.trail.hooks import Recorder
 from zkms.tree.delayed_names import BUCKET, KEEP, Delayed, is_record, parse_bucket, parse_delayed
 from zkms.tree.paths import Tree
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import Delete
+from zkms.zookeeper.recipes import read_many
 from zkms.zookeeper.session import Session, State, failed_with
 from zkms.zookeeper.wire import CREATED
 from zkms_cleaner.due import READ_AT_ONCE, Mover
@@ -72,7 +72,6 @@ class DelayedView:
         self._lost = lost
         self._clock = clock
         self._mover = Mover(session, tree, trail=trail, clock=clock)
-        self._discovery = Discovery(session, tree)
         self._wheel: Wheel[Delayed] = Wheel(clock())
         self._known: set[Delayed] = set()
         """What is in the wheel, or due and not moved yet."""
@@ -226,9 +225,9 @@ class DelayedView:
         began = time.monotonic()
         self._look = False
         self._find_buckets()
-        asked = self._discovery.ask([*self._near], lambda b: self._session.exists_async(self._tree.bucket(b)))
+        asked = read_many(self._session, [*self._near], lambda b: self._session.exists_async(self._tree.bucket(b)))
         changed = [b for b, stat in asked.items() if stat is not None and stat.cversion != self._near[b].listed]
-        lists = self._discovery.ask(changed, lambda b: self._session.children_async(self._tree.bucket(b)))
+        lists = read_many(self._session, changed, lambda b: self._session.children_async(self._tree.bucket(b)))
         for begins, (names, parent) in lists.items():
             bucket = self._near[begins]
             bucket.listed = parent.cversion

@@ -18,13 +18,13 @@ from typing import Any
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, NotEmpty, StoreError, TransactionFailed
-from zkms.trail.recorder import Recorder
+from zkms.trail.hooks import Recorder
 from zkms.tree.paths import Tree, subscription_of
-from zkms.tree.records import QueueState, decode, encode
+from zkms.tree.records import QueueState, decode_or_none, encode
 from zkms.zookeeper.deletion import BATCH, BATCH_BYTES, delete_queue
 from zkms.zookeeper.operations import Check, Create, Delete, Operation, SetData, transaction_size
+from zkms.zookeeper.recipes import in_chunks, read_many
 from zkms.zookeeper.session import Session
 from zkms_cleaner.election import Lead
 from zkms_cleaner.leftovers import Leftovers
@@ -73,10 +73,9 @@ class Sweeper:
         self._session = session
         self._tree = tree
         self._grace = grace
-        self._trail = trail
+        self._trail = trail or Recorder()
         self._stopped = stopped
         self._clock = clock
-        self._discovery = Discovery(session, tree)
         self._orphans = Orphans(session, tree, producer_idle=producer_idle, wall_clock=wall_clock)
         self._leftovers = Leftovers(session, tree, unused_after=unused_after, wall_clock=wall_clock)
         self._seen: dict[tuple[str, int, int], float] = {}
@@ -131,10 +130,7 @@ class Sweeper:
     def _condemnation(self, finding: OrphanFinding) -> list[Operation]:
         subscription, topic = finding.path.split("/")[-2:]
         registration = self._tree.registration(topic, subscription_of(subscription))
-        try:
-            state = decode(finding.data, QueueState)
-        except msgspec.MsgspecError:
-            state = QueueState("")
+        state = decode_or_none(finding.data, QueueState) or QueueState("")
         gone = encode(msgspec.structs.replace(state, gone=PURGED))
         operations: list[Operation] = [SetData(finding.path, gone, finding.version)]
         if finding.restore >= 0:
@@ -150,7 +146,7 @@ class Sweeper:
 
     def _remove_small(self, lead: Lead, queues: list[OrphanFinding]) -> list[OrphanFinding]:
         """Each in a transaction of its own, with its entries; those where that fails are left to `_remove_large`."""
-        listed = self._discovery.ask(queues, lambda f: self._session.children_async(f.path), self._note)
+        listed = read_many(self._session, queues, lambda f: self._session.children_async(f.path), self._note)
         transactions: dict[OrphanFinding, list[Operation]] = {}
         names_in: dict[OrphanFinding, list[str]] = {}
         for finding, (names, _) in listed.items():
@@ -192,9 +188,8 @@ class Sweeper:
         return removed
 
     def _record(self, finding: OrphanFinding, names: Collection[str]) -> None:
-        if self._trail is not None:
-            lane, topic = finding.path.split("/")[-2:]
-            self._trail.purged(lane, topic, names, finding.reason)
+        lane, topic = finding.path.split("/")[-2:]
+        self._trail.purged(lane, topic, names, finding.reason)
 
     def _remove_others(self, lead: Lead, findings: list[OrphanFinding]) -> list[OrphanFinding]:
         transactions = {finding: self._removal(finding) for finding in findings}
@@ -235,7 +230,13 @@ class Sweeper:
         self, lead: Lead, transactions: dict[OrphanFinding, list[Operation]], *, quietly: bool = False
     ) -> list[OrphanFinding]:
         """Commit all and return those that ZooKeeper accepted: in groups, and where one is refused each by itself."""
-        groups = _grouped(transactions, self._session.overhead)
+
+        def measure(finding: OrphanFinding) -> tuple[int, int]:
+            operations = transactions[finding]
+            return len(operations), transaction_size(operations, self._session.overhead)
+
+        # As many together as fit into a transaction: the request is what costs, not what is in it.
+        groups = [tuple(chunk) for chunk in in_chunks(transactions, measure, BATCH, BATCH_BYTES)]
         accepted = {finding for group in self._commit(lead, transactions, groups) for finding in group}
         alone = [(finding,) for group in groups if len(group) > 1 for finding in group if finding not in accepted]
         single = [group for group in groups if len(group) == 1 and group[0] not in accepted]
@@ -262,7 +263,7 @@ class Sweeper:
                 raise error
             note(group[0], error)
 
-        return list(self._discovery.ask(groups, send, failed))
+        return list(read_many(self._session, groups, send, failed))
 
     def _note(self, finding: OrphanFinding, error: StoreError) -> None:
         cause = error.cause if isinstance(error, TransactionFailed) else error
@@ -277,19 +278,3 @@ class Sweeper:
     def _check(self) -> None:
         if self._stopped():
             raise SweepCut
-
-
-def _grouped(transactions: dict[OrphanFinding, list[Operation]], overhead: int) -> list[tuple[OrphanFinding, ...]]:
-    """As many together as fit into a transaction: the request is what costs, not what is in it."""
-    groups: list[tuple[OrphanFinding, ...]] = []
-    group: list[OrphanFinding] = []
-    count = size = 0
-    for finding, operations in transactions.items():
-        added = transaction_size(operations, overhead)
-        if group and (count + len(operations) > BATCH or size + added > BATCH_BYTES):
-            groups.append(tuple(group))
-            group, count, size = [], 0, 0
-        group.append(finding)
-        count += len(operations)
-        size += added
-    return [*groups, tuple(group)] if group else groups

@@ -159,7 +159,7 @@ def test_verbose_shows_the_log(cli: Cli) -> None:
     assert cli("topics").stderr == ""
     for args in (["-v", "topics"], ["topics", "-v"]):
         done = cli(*args)
-        assert "INFO zkms.session: session connected" in done.stderr
+        assert "INFO zkms.zookeeper: session connected" in done.stderr
         assert done.stdout == "No topics.\n"
 
 

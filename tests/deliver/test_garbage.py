@@ -11,7 +11,8 @@ from tests.support.buses import Connect, Eventually
 from tests.support.listener import Listener
 from zkms import Bus, CannotDecode, NoSubscribers, StoreError, Subscription
 from zkms.message import frame as frames
-from zkms.tree.paths import FULL_MARK, Tree
+from zkms.names import FULL_MARK
+from zkms.tree.paths import Tree
 from zkms.tree.records import GapRecord, ProducerState, Registration, decode, encode
 
 GOOD = frames.encode("stranger", 1, 0.0, [frames.pack("hello")])

@@ -576,7 +576,7 @@ def test_a_listing_that_zookeeper_refuses_is_asked_again(bus: Bus, monkeypatch: 
     bus.publish("users", 1)
     assert sub.get(timeout=5).data == 1
     monkeypatch.setattr(bus.session, "call_children", refuse)
-    bus.session._handler.drop()  # after a reconnect the queue is listed
+    bus.session._client.drop()  # after a reconnect the queue is listed
     bus.publish("users", 2)
     assert sub.get(timeout=10).data == 2
     assert refused == [bus.tree.queue(sub.id, "users")]

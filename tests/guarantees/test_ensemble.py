@@ -168,8 +168,8 @@ def test_an_ensemble_restarted_as_a_whole_keeps_sessions_queues_and_numbers(
 
 def node_of(bus: zkms.Bus, server: Server) -> int:
     """Which node a bus is connected to."""
-    assert bus.session._handler.connection is not None
-    return server.ports.index(bus.session._handler.connection.getpeername()[1])
+    assert bus.session._client.handler.connection is not None
+    return server.ports.index(bus.session._client.handler.connection.getpeername()[1])
 
 
 def test_clients_of_a_follower_that_stops_answering_move_on_within_their_session_time(

@@ -134,7 +134,7 @@ def test_a_stream_of_frames_is_stored_once_and_in_order_wherever_it_is_cut(
     connect: Connect, audience: Audience, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     """Thirty streams, many transactions in flight in each, the connection cut at random places of them."""
-    monkeypatch.setattr("zkms.message.encode.MAX_PER_FRAME", 4)
+    monkeypatch.setattr("zkms.publish.budget.MAX_PER_FRAME", 4)
     listeners = audience(TOPIC)
     bus = connect(through=proxy)
     published = publish_in_frames(bus, proxy, rounds=30, seed=2, sizes=(0, BIG // 4))  # some are copied, some not
@@ -183,7 +183,7 @@ def test_a_publisher_whose_session_expires_in_mid_stream_goes_on_where_it_was(
     connect: Connect, audience: Audience, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of a publisher is ephemeral: a new session finds the number that the old one has stored."""
-    monkeypatch.setattr("zkms.message.encode.MAX_PER_FRAME", 4)
+    monkeypatch.setattr("zkms.publish.budget.MAX_PER_FRAME", 4)
     listeners = audience(TOPIC)
     bus = connect()
     done = threading.Event()
@@ -563,7 +563,7 @@ def test_without_the_producers_number_the_same_stream_holds_duplicates(
     fence = Producer.fence
     monkeypatch.setattr(Producer, "advance", advance)
     monkeypatch.setattr(Producer, "fence", lambda producer: fence(producer) and 0)
-    monkeypatch.setattr("zkms.message.encode.MAX_PER_FRAME", 4)
+    monkeypatch.setattr("zkms.publish.budget.MAX_PER_FRAME", 4)
     listeners = audience(TOPIC)
     bus = connect(through=proxy)
     published = publish_in_frames(bus, proxy, rounds=5, seed=2, sizes=(0,))

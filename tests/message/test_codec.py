@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkms import CannotDecode, Codec, InvalidArgument, InvalidMessage
+from zkms.checks import check_codec
 from zkms.deliver.inbox import Fetched
 from zkms.message import frame as frames
-from zkms.message.codec import check_codec, decode_with, encode_with
+from zkms.message.codec import decode_with, encode_with
 from zkms.message.decode import Decoder, Undecodable
 from zkms.tree.entry import Entry
 

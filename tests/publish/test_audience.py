@@ -341,7 +341,7 @@ def test_subscribers_that_come_and_go_leave_no_watches_and_no_snapshots_behind(b
     """The list of patterns does not change with them: read again each time, it is watched once."""
 
     def watches() -> int:
-        return sum(len(watches) for kind in bus.session._flow._once.values() for watches in kind.values())
+        return sum(len(watches) for kind in bus.session._connection._once.values() for watches in kind.values())
 
     def snapshots() -> int:
         return sum(type(each) is Members for each in gc.get_objects())

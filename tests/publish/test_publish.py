@@ -538,7 +538,7 @@ def test_one_too_large_among_many_says_how_many_were_stored(bus: Bus, connect: C
 
 def test_after_a_failure_no_more_are_sent(bus: Bus, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever frame it was: what follows it is not stored as if nothing had happened."""
-    monkeypatch.setattr("zkms.message.encode.MAX_PER_FRAME", 10)
+    monkeypatch.setattr("zkms.publish.budget.MAX_PER_FRAME", 10)
     sub = connect().subscribe("users")
     taken: list[int] = []
 

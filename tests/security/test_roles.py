@@ -193,7 +193,7 @@ def test_without_its_mechanism_the_secret_is_out(
     for name in carl.session.children(queue)[0]:
         raw("carl").delete(f"{queue}/{name}")
     assert not leaks()
-    entry = zkms.publish.shipment.Outgoing._entry
+    entry = zkms.publish.shipment.OutgoingFrame._entry
     with monkeypatch.context() as off:
         off.setattr("zkms.publish.shipment.OutgoingFrame._entry", lambda *args, carry: entry(*args, carry=True))
         pat.publish("news", "for-a")

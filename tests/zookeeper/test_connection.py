@@ -1,4 +1,4 @@
-"""The flow: large answers that come slowly, and kazoo's words in between ours."""
+"""The connection: large answers that come slowly, and kazoo's words in between ours."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ def test_without_looking_a_large_answer_that_comes_slowly_is_given_up(
 def write_while_nobody_reads(session: Session, proxy: Proxy, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a ping fall due when a transaction is half written, then let all of it flow on."""
     due = threading.Event()
-    take = Connection._take_half_written
+    take = Connection.take_half_written
 
-    def pinged(flow: Connection) -> bytes:
-        if flow._out:
+    def pinged(connection: Connection) -> bytes:
+        if connection._out:
             due.set()
-        return take(flow)
+        return take(connection)
 
-    monkeypatch.setattr(Connection, "_take_half_written", pinged)
-    connection = session._handler.connection
+    monkeypatch.setattr(Connection, "take_half_written", pinged)
+    connection = session._client.handler.connection
     assert connection is not None
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32 * 1024)
     proxy.stop_reading()
@@ -97,7 +97,7 @@ def test_a_ping_in_the_middle_of_a_request_would_break_the_connection(
 ) -> None:
     """So the test above is one."""
     session = open_session(proxy.hosts, session_timeout=12.0)
-    monkeypatch.setattr(Connection, "_take_half_written", lambda _flow: b"")
+    monkeypatch.setattr(Connection, "take_half_written", lambda _flow: b"")
     with pytest.raises(ConnectionLost):
         write_while_nobody_reads(session, proxy, root, monkeypatch)
 
@@ -107,17 +107,17 @@ def test_room_is_kept_for_frames_and_given_back_after_a_larger_answer(
 ) -> None:
     """A connection that reads frames makes no room for each; one that has read a long listing holds it no longer."""
     session = open_session()
-    flow = session._flow
-    assert len(flow._in) == CHUNK
+    connection = session._connection
+    assert len(connection._in) == CHUNK
     session.multi([Create(f"{root}/large", b"x" * (CHUNK + 1))])
     assert len(session.get(f"{root}/large")[0]) == CHUNK + 1
-    assert len(flow._in) == ROOM
-    room = flow._in
+    assert len(connection._in) == ROOM
+    room = connection._in
     assert len(session.get(f"{root}/large")[0]) == CHUNK + 1
-    assert flow._in is room
+    assert connection._in is room
     names = [f"{'n' * 200}{i:04}" for i in range(2 * ROOM // 200)]
     for begin in range(0, len(names), 500):
         session.multi([Create(f"{root}/{name}") for name in names[begin : begin + 500]])
     assert len(session.children(root)[0]) == len(names) + 1
-    eventually(lambda: len(flow._in) <= ROOM)
+    eventually(lambda: len(connection._in) <= ROOM)
     assert len(session.get(f"{root}/large")[0]) == CHUNK + 1

@@ -13,20 +13,20 @@ from tests.support.buses import Eventually
 from zkms.errors import ConnectionLost
 from zkms.testing import Proxy
 from zkms.zookeeper.connection import Connection
-from zkms.zookeeper.io_thread import LINGER, Hub, hub
+from zkms.zookeeper.io_thread import LINGER, IoThread, io_thread
 from zkms.zookeeper.operations import Create
 from zkms.zookeeper.session import Session, State
 
 OpenSession = Callable[..., Session]
 
 
-def hubs() -> int:
-    """How many hubs' threads there are."""
-    return sum(thread.name == "zkms-hub" for thread in threading.enumerate())
+def io_threads() -> int:
+    """How many I/O threads there are."""
+    return sum(thread.name == "zkms-io" for thread in threading.enumerate())
 
 
 class Idle:
-    """A flow that has nothing to do."""
+    """A connection that has nothing to do."""
 
     listed = False
 
@@ -52,7 +52,7 @@ def test_many_connections_have_one_thread_and_each_gets_its_own_answers(open_ses
         (number, session.get_async(f"{root}/{number}")) for _ in range(100) for number, session in enumerate(sessions)
     ]
     assert all(answer.result(30)[0] == str(number).encode() for number, answer in answers)
-    assert hubs() == 1
+    assert io_threads() == 1
 
 
 def test_a_connection_that_takes_nothing_does_not_hold_up_the_others(
@@ -88,15 +88,15 @@ def test_a_connection_that_breaks_ends_alone(open_session: OpenSession, proxy: P
 def test_an_answer_that_cannot_be_read_ends_its_connection_alone(
     open_session: OpenSession, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever is raised while a flow is carried is told to that flow's own thread."""
+    """Whatever is raised while a connection is served is told to that connection's own thread."""
     odd, other = open_session(), open_session()
     take = Connection._take_frame
 
-    def fail(flow: Connection, frame: memoryview) -> bool:
-        if flow is odd._flow:
+    def fail(connection: Connection, frame: memoryview) -> bool:
+        if connection is odd._connection:
             monkeypatch.setattr(Connection, "_take_frame", take)
             raise ValueError("made up")
-        return take(flow, frame)
+        return take(connection, frame)
 
     monkeypatch.setattr(Connection, "_take_frame", fail)
     with pytest.raises(ConnectionLost):
@@ -106,30 +106,30 @@ def test_an_answer_that_cannot_be_read_ends_its_connection_alone(
     odd.multi([Create(f"{root}/again")])
 
 
-def test_a_hub_that_fails_has_all_connections_made_anew(
+def test_an_io_thread_that_fails_has_all_connections_made_anew(
     open_session: OpenSession, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It must not end with all that it carries; sessions live on, as after any loss of a connection."""
     sessions = [open_session() for _ in range(3)]
-    work = Hub._work
+    work = IoThread._work
 
     def fail(*args: object, **options: object) -> None:
-        monkeypatch.setattr(Hub, "_work", work)
+        monkeypatch.setattr(IoThread, "_work", work)
         raise MemoryError("made up")
 
-    monkeypatch.setattr(Hub, "_work", fail)
+    monkeypatch.setattr(IoThread, "_work", fail)
     with pytest.raises(ConnectionLost):
         sessions[0].multi_async([Create(f"{root}/first")]).result(30)
     for number, session in enumerate(sessions):
         session.wait_connected(30)
         session.multi([Create(f"{root}/{number}")])
         assert session.generation == 1
-    assert hubs() == 1
+    assert io_threads() == 1
 
 
 def test_the_thread_ends_when_nobody_is_left_and_comes_back_with_the_next(eventually: Eventually) -> None:
     """A program that has closed its buses has nothing of ours left."""
-    own = Hub()
+    own = IoThread()
     for _ in range(2):
         near, far = socket.socketpair()
         goodbye, bell = socket.socketpair()
@@ -143,17 +143,17 @@ def test_the_thread_ends_when_nobody_is_left_and_comes_back_with_the_next(eventu
         eventually(lambda: not own.alive, timeout=10 * LINGER)
 
 
-def test_a_forked_child_has_a_hub_of_its_own(open_session: OpenSession) -> None:
+def test_a_forked_child_has_an_io_thread_of_its_own(open_session: OpenSession) -> None:
     """The parent's thread is not there, and its sockets are not the child's to read."""
     open_session()
-    before = hub()
+    before = io_thread()
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.write(writing, b"own" if hub() is not before and not hub().alive else b"same")
+        os.write(writing, b"own" if io_thread() is not before and not io_thread().alive else b"same")
         os._exit(0)
     os.waitpid(pid, 0)
     assert os.read(reading, 10) == b"own"
     os.close(reading)
     os.close(writing)
-    assert hub() is before
+    assert io_thread() is before

@@ -181,7 +181,7 @@ def test_a_reconnect_keeps_the_generation_and_an_expiry_raises_it(
     bus: zkms.Bus, zookeeper: Server, zookeeper_root: str, eventually: Eventually
 ) -> None:
     """Whoever holds ephemerals can tell the two apart."""
-    bus.session._handler.drop()
+    bus.session._client.drop()
     eventually(lambda: bus.session.state is State.SUSPENDED or bus.session.state is State.CONNECTED)
     bus.session.get("/")
     assert bus.session.generation == 1

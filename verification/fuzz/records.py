@@ -13,7 +13,6 @@ from zkms_cleaner.orphans import _owner
 from verification.fuzz.target import Target
 from zkms.admin.dead_letters import LetterPlace, _describe
 from zkms.admin.discovery import _queue
-from zkms.admin.groups import _decoded
 from zkms.admin.lag import _delayed, _waiting
 from zkms.cli.output import clock, duration, print_json, print_table
 from zkms.consume.assignment import MemberLoad, assign, slow_ones
@@ -22,6 +21,7 @@ from zkms.consume.group_member import _read_plan
 from zkms.deliver.inbox import Fetched
 from zkms.errors import StoreError
 from zkms.message.frame import Frame, pack
+from zkms.names import is_pattern, matches
 from zkms.publish.audience import Member, patterns_in
 from zkms.publish.limits import Room
 from zkms.publish.receipt import moved_to, removal
@@ -29,7 +29,6 @@ from zkms.publish.routing import route
 from zkms.replay.stage import Chunk, Job, Staged, read_job
 from zkms.tree.entry import parse_entry
 from zkms.tree.paths import Tree, lanes_of
-from zkms.tree.patterns import is_pattern, matches
 from zkms.tree.records import (
     ClientState,
     DeadLetter,
@@ -48,6 +47,7 @@ from zkms.tree.records import (
     Registration,
     Try,
     decode,
+    decode_or_none,
     encode,
 )
 from zkms.zookeeper.wire import Stat
@@ -93,7 +93,7 @@ def check(data: bytes) -> None:
     assert isinstance(_owner(data), str)
     assert isinstance(_describe(LetterPlace("l", "t", "d.1.9.0000000001"), data, 1.0).foreign, bool)
     assert _queue("l#1", "t", data, STAT, (data, STAT)).entries == 1
-    assert _decoded(data, GroupPlan) is None or _read_plan(data) == _decoded(data, GroupPlan)
+    assert decode_or_none(data, GroupPlan) is None or _read_plan(data) == decode_or_none(data, GroupPlan)
 
 
 def _show(record: Any) -> None:

@@ -109,8 +109,8 @@ MECHANISMS = (
     Mechanism(
         "bodies are freed only when no queue names them",
         "zkms/publish/bodies.py",
-        "free = sorted(kept.keys() - named)",
-        "free = sorted(kept)",
+        "sorted(kept.keys() - named)",
+        "sorted(kept)",
         "tests/publish/test_bodies.py::test_nothing_unread_is_freed",
     ),
     Mechanism(

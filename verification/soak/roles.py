@@ -265,12 +265,12 @@ def _without_jitter() -> None:
     """Switch off what spreads reconnects, to see what it is good for."""
     from kazoo.retry import KazooRetry
 
-    from zkms.zookeeper import kazoo_client as link
+    from zkms.zookeeper import kazoo_client
 
     def stiff(**options: Any) -> Any:
         return KazooRetry(**{**options, "max_jitter": 0.0})
 
-    link.KazooRetry = stiff  # type: ignore[attr-defined]
+    kazoo_client.KazooRetry = stiff  # type: ignore[attr-defined]
 
 
 def _leak(what: str, kept: list[Any]) -> None:

@@ -15,11 +15,10 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.errors import (
     BadVersion,
     CannotDecode,
@@ -29,26 +28,26 @@ from zkms.errors import (
     NotSubscribed,
     QueueFull,
     StoreError,
-    TransactionFailed,
     Unauthorised,
 )
 from zkms.message import frame as frames
 from zkms.message.frame import Extra, Packed
+from zkms.names import PARTITION_MARK
 from zkms.publish.limits import MAX_ENTRIES
 from zkms.publish.routing import partition_of
 from zkms.publish.shipment import CARRIED_BYTES
+from zkms.security import hidden, masked
 from zkms.trail.event import called
-from zkms.tree.acl import Rights, acl, hidden, masked
+from zkms.trail.hooks import Recorder
+from zkms.tree.acl import acl
 from zkms.tree.delayed_names import NOBODY
 from zkms.tree.entry import carried, entry_prefix, parse_entry
-from zkms.tree.paths import LANE_MARK, Tree, lanes_of, subscription_of
+from zkms.tree.paths import Tree, lanes_of, subscription_of
 from zkms.tree.records import DeadLetter, Registration, decode
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import Check, Create, Delete
-from zkms.zookeeper.session import Session, failed_with
-
-if TYPE_CHECKING:
-    from zkms.trail.recorder import Recorder
+from zkms.zookeeper.recipes import attempt, grandchildren_of, read_many, stats_of
+from zkms.zookeeper.session import AclPolicy, Session
 
 DEFAULT_LIMIT = 1000
 _LETTER = re.compile(r"d\.1\.\d{1,9}\.(\d{10})", re.ASCII)
@@ -94,47 +93,41 @@ class DeadLetters:
     """Reads, requeues and removes dead letters; with a `trail`, what is requeued is recorded. Thread-safe."""
 
     def __init__(self, session: Session, tree: Tree, trail: Recorder | None = None) -> None:
-        self.trail = trail
+        self.trail = trail or Recorder()
         self._session = session
         self._tree = tree
-        self._discovery = Discovery(session, tree)
 
     # -- looking -------------------------------------------------------------------------------------------------
 
     def counts(self) -> dict[tuple[str, str], int]:
         """How many there are, by subscription and topic; nothing is listed."""
         pairs = self._shelves(None, None)
-        stats = self._discovery.ask(pairs, lambda pair: self._session.exists_async(self._tree.dead_queue(*pair)))
         found: Counter[tuple[str, str]] = Counter()
-        for (shelf, topic), stat in stats.items():
-            found[subscription_of(shelf), topic] += 0 if stat is None else stat.numChildren
+        for (shelf, topic), stat in stats_of(self._session, pairs, lambda pair: self._tree.dead_queue(*pair)).items():
+            found[subscription_of(shelf), topic] += stat.numChildren
         return found
 
     def find(self, topic: str | None = None, subscription: str | None = None) -> list[LetterPlace]:
         """Where letters lie, the oldest of each subscription first; `topic` is what it is registered for."""
         pairs = self._shelves(topic, subscription)
-        listed = self._discovery.ask(pairs, lambda pair: self._session.children_async(self._tree.dead_queue(*pair)))
+        listed = read_many(
+            self._session, pairs, lambda pair: self._session.children_async(self._tree.dead_queue(*pair))
+        )
         return [LetterPlace(*pair, name) for pair, (names, _) in listed.items() for name in sorted(names, key=_order)]
 
     def _shelves(self, topic: str | None, subscription: str | None) -> list[tuple[str, str]]:
-        shelves = [
-            shelf
-            for shelf in self._discovery.names(self._tree.dead)
-            if subscription is None or subscription_of(shelf) == subscription
-        ]
-        listed = self._discovery.ask(
-            shelves, lambda shelf: self._session.children_async(f"{self._tree.dead}/{shelf}")
-        )  # fmt: skip
+        listed = grandchildren_of(
+            self._session,
+            self._tree.dead,
+            lambda shelf: subscription is None or subscription_of(shelf) == subscription,
+        )
         return [
-            (shelf, name)
-            for shelf, (topics, _) in listed.items()
-            for name in sorted(topics)
-            if topic is None or name == topic
+            (shelf, name) for shelf, (topics, _) in listed.items() for name in topics if topic is None or name == topic
         ]
 
     def read(self, places: Sequence[LetterPlace]) -> list[DeadLetterInfo]:
         """What lies there; letters that are gone meanwhile are left out."""
-        read = self._discovery.ask(places, lambda place: self._session.get_async(self._path(place)))
+        read = read_many(self._session, places, lambda place: self._session.get_async(self._path(place)))
         return [_describe(place, raw, stat.ctime / 1000) for place, (raw, stat) in read.items()]
 
     def look(
@@ -181,24 +174,25 @@ class DeadLetters:
             queue = self._tree.queue(lane, letter.place.topic)
             readers = () if rights is None else self._readers(letter, path, rights, owner)
             topic = Check(self._tree.topic(letter.place.topic), version)
+            entry = Create(f"{queue}/{name}", data, sequence=True, acl=acl(readers))
             try:
-                self._session.multi(
-                    [topic, Delete(path), Create(f"{queue}/{name}", data, sequence=True, acl=acl(readers))],
-                    deadline=deadline,
-                )
-                self._record(letter, lane)
-                return
-            except TransactionFailed as error:
-                if failed_with(error, NodeMissing) and error.operation.path.startswith(f"{queue}/"):
-                    raise StoreError("the subscription's queue is missing", path=queue) from error
-                if not isinstance(error.cause, (BadVersion, NodeMissing)) or time.monotonic() >= deadline:
-                    raise error.cause from error
+                moved = attempt(self._session, [topic, Delete(path), entry], BadVersion, NodeMissing, deadline=deadline)
             except ConnectionLost as error:
                 tried = tried or error.outcome_unknown
                 if time.monotonic() >= deadline:
                     raise
+                continue
+            if moved.refused is None:
+                self._record(letter, lane)
+                return
+            if moved.refused.operation is entry and isinstance(moved.refused.cause, NodeMissing):
+                raise StoreError("the subscription's queue is missing", path=queue) from moved.refused
+            if time.monotonic() >= deadline:
+                raise moved.refused.cause from moved.refused
 
-    def _readers(self, letter: DeadLetterInfo, path: str, rights: Rights, owner: tuple[str, ...]) -> tuple[bytes, ...]:
+    def _readers(
+        self, letter: DeadLetterInfo, path: str, rights: AclPolicy, owner: tuple[str, ...]
+    ) -> tuple[bytes, ...]:
         """What makes up the ACL of the entry that a letter becomes; `Unauthorised` if it would be for others.
 
         Those who subscribe can replace each other's registrations, which say whose a subscription is.
@@ -214,8 +208,8 @@ class DeadLetters:
         return rights.readers(owner)
 
     def _record(self, letter: DeadLetterInfo, lane: str | None) -> None:
-        if self.trail is not None and not letter.foreign:  # whose messages a foreign entry has nobody knew
-            kind = None if lane is None else "group" if LANE_MARK in lane else "durable"
+        if not letter.foreign:  # whose messages a foreign entry has nobody knew
+            kind = None if lane is None else "group" if PARTITION_MARK in lane else "durable"
             self.trail.note(
                 "requeued",
                 sub=called(letter.subscription, letter.place.topic),

@@ -17,9 +17,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.errors import Closed, InvalidArgument, ZkmsError
-from zkms.tree.paths import FULL_MARK, Tree
+from zkms.names import FULL_MARK
+from zkms.tree.paths import Tree
+from zkms.zookeeper.recipes import read_many
 from zkms.zookeeper.session import Session
 
 log = logging.getLogger("zkms.observer")
@@ -67,7 +68,6 @@ class Observer:
         self._session = session
         self._tree = tree
         self._callback = callback
-        self._discovery = Discovery(session, tree)
         self._known: dict[_List, frozenset[str]] = {}
         self._due: set[_List] = set()
         self._wake = threading.Event()
@@ -130,8 +130,10 @@ class Observer:
             due, self._due = self._due, set()
         changes: list[Change] = []
         try:
-            listed = self._discovery.ask(
-                due, lambda place: self._session.children_async(self._path(place), partial(self._rang, place))
+            listed = read_many(
+                self._session,
+                due,
+                lambda place: self._session.children_async(self._path(place), partial(self._rang, place)),
             )
         except BaseException:
             with self._lock:

@@ -36,13 +36,13 @@ from zkms.aio.waiting import Waiting
 from zkms.answers import Answers
 from zkms.bus import Bus as ThreadedBus
 from zkms.bus import IfNobody
-from zkms.config import Config, check_seconds
+from zkms.checks import Codec, check_codec, check_positive, check_seconds
+from zkms.config import Config
 from zkms.deliver.live import AckMode, OnGap
 from zkms.errors import AlreadySubscribed, Closed, DuplicateMessage, InvalidArgument, ZkmsError
-from zkms.message.codec import Codec, check_codec
 from zkms.message.encode import pack
 from zkms.message.frame import Packed
-from zkms.names import check_topic
+from zkms.names import check_topic, matches
 from zkms.publish.delayed import due_at
 from zkms.publish.receipt import Receipt as ThreadedReceipt
 from zkms.subscribe.options import (
@@ -50,12 +50,10 @@ from zkms.subscribe.options import (
     DEFAULT_PARTITIONS,
     Overflow,
     SubscribeOptions,
-    check_positive,
     check_target,
     subscribe_kept,
     subscribe_live,
 )
-from zkms.tree.patterns import matches
 from zkms.tree.records import DEFAULT_BYTES
 
 if TYPE_CHECKING:

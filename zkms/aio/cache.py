@@ -33,7 +33,7 @@ from zkms.cache.settings import CacheSettings
 from zkms.cache.stats import CacheEvent, CacheStats, OnEvent
 from zkms.cache.store import MISSING, UNTRUSTED, Flight, clock
 from zkms.cache.waiting import NOT_YET, InvalidationWait
-from zkms.config import check_seconds
+from zkms.checks import check_seconds
 from zkms.errors import Closed, ConnectionLost, InvalidArgument, UsedAfterFork, ZkmsError
 from zkms.publish.receipt import Receipt as ThreadedReceipt
 

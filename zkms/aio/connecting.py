@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from zkms.aio.bus import Bus
 from zkms.bus import Bus as ThreadedBus
-from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, configure
+from zkms.checks import Codec
+from zkms.config import DEFAULT_HOSTS, Config, Trail, configure
 from zkms.errors import Closed, InvalidArgument
-from zkms.message.codec import Codec
-from zkms.trail.settings import Trail
-from zkms.tree.acl import Access
+from zkms.security import Access, Auth, Sasl, Tls
 
 if TYPE_CHECKING:
     from types import TracebackType

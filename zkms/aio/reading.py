@@ -14,7 +14,7 @@ from zkms.aio.calls import Calls
 from zkms.aio.iteration import Iteration
 from zkms.aio.message import Handler, Message
 from zkms.aio.waiting import Waiting
-from zkms.config import check_seconds
+from zkms.checks import check_seconds
 from zkms.errors import Closed, InvalidArgument, NotSubscribed, ZkmsError
 
 if TYPE_CHECKING:

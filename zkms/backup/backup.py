@@ -23,7 +23,6 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.backup.archive import (
     DelayedRecord,
     End,
@@ -38,12 +37,13 @@ from zkms.backup.archive import (
 from zkms.backup.verify import BackupSummary, examine
 from zkms.errors import CannotDecode, NewerLayout, NodeMissing, StoreError, Unauthorised
 from zkms.message import frame as frames
+from zkms.names import FULL_MARK, is_pattern, matches
 from zkms.tree.delayed_names import Delayed, parse_bucket, parse_delayed
 from zkms.tree.entry import Entry, carried, entry_prefix, parse_entry
-from zkms.tree.paths import FULL_MARK, LAYOUT, Tree, lanes_of
-from zkms.tree.patterns import is_pattern, matches
+from zkms.tree.paths import LAYOUT, Tree, lanes_of
 from zkms.tree.records import Layout, Ledger, Part, Registration, decode
 from zkms.version import __version__
+from zkms.zookeeper.recipes import children_of, read_many
 from zkms.zookeeper.session import Session
 
 Kept = Subscribed | LaneRecord | EntryRecord | LateRecord | DelayedRecord | LetterRecord
@@ -110,7 +110,6 @@ class _Source:
         """Paths that we are not allowed to read."""
         self._session = session
         self._tree = tree
-        self._discovery = Discovery(session, tree)
         self._strange: list[LetterRecord] = []
         """Found in queues on the way."""
         self._lanes: dict[_Lane, int] = {}
@@ -260,12 +259,12 @@ class _Source:
 
     def _ask(self, paths: Iterable[str], ask: Callable[[str], Future[B]]) -> dict[str, B]:
         """Pipelined answers; what is gone is left out, and what we are not allowed to read, which is noted."""
-        return self._discovery.ask(paths, ask, self._note)
+        return read_many(self._session, paths, ask, self._note)
 
     def _names(self, path: str) -> list[str]:
         """The children of a znode, sorted; none if it does not exist, or cannot be listed."""
         try:
-            return self._discovery.names(path)
+            return children_of(self._session, path)
         except Unauthorised as error:
             self._note(path, error)
             return []

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.backup.archive import (
     DelayedRecord,
     EntryRecord,
@@ -24,7 +23,7 @@ from zkms.backup.archive import (
     records,
 )
 from zkms.backup.backup import QUIET, SEQUENCE, Progress
-from zkms.backup.restore_journal import Journal, JournalBatch, make
+from zkms.backup.restore_journal import Journal, JournalBatch
 from zkms.backup.restore_subscription import Revival
 from zkms.backup.verify import Examined, examine
 from zkms.errors import NodeMissing, StoreError, ZkmsError
@@ -35,6 +34,7 @@ from zkms.tree.layout import ensure_tree
 from zkms.tree.paths import Tree
 from zkms.tree.records import Shelf, decode, encode
 from zkms.zookeeper.operations import Create
+from zkms.zookeeper.recipes import children_of, create_if_missing
 from zkms.zookeeper.session import Session
 
 _LETTER = re.compile(r"d\.1\.\d{1,9}\.\d{10}", re.ASCII)
@@ -94,14 +94,13 @@ def restore(
 
 
 def _in_use(session: Session, tree: Tree) -> str:
-    discovery = Discovery(session, tree)
-    groups = discovery.names(tree.groups)
+    groups = children_of(session, tree.groups)
     if groups:
         return f"the subscription {groups[0]!r}"
-    buckets = [begins for name in discovery.names(tree.delayed) if (begins := parse_bucket(name)) is not None]
-    if any(discovery.names(tree.bucket(begins)) for begins in buckets):
+    buckets = [begins for name in children_of(session, tree.delayed) if (begins := parse_bucket(name)) is not None]
+    if any(children_of(session, tree.bucket(begins)) for begins in buckets):
         return "delayed messages"
-    return "dead letters" if discovery.names(tree.dead) else ""
+    return "dead letters" if children_of(session, tree.dead) else ""
 
 
 class _Target:
@@ -197,8 +196,8 @@ class _Target:
             return False
 
     def _make_shelf(self, shelf: str) -> None:
-        make(self._session, shelf.rpartition("/")[0])
-        make(self._session, shelf, encode(Shelf(self._examined.digest)))
+        create_if_missing(self._session, shelf.rpartition("/")[0])
+        create_if_missing(self._session, shelf, data=encode(Shelf(self._examined.digest)))
 
     def put_delayed(self, found: Iterable[DelayedRecord]) -> None:
         """Where they wait until they are due; what waits there already is left as it is."""

@@ -11,8 +11,6 @@ whoever registers the subscription in our place makes them anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 from zkms.backup.archive import EntryRecord, LaneRecord, LateRecord, Subscribed
 from zkms.backup.restore_journal import Journal
 from zkms.errors import BadVersion, NodeExists, NodeMissing, StoreError, TransactionFailed
@@ -21,6 +19,7 @@ from zkms.tree.paths import Tree, lanes_of
 from zkms.tree.records import Ledger, Part, QueueState, encode
 from zkms.zookeeper.deletion import delete_queue
 from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Delete, Operation, SetData, transaction_size
+from zkms.zookeeper.recipes import in_chunks
 from zkms.zookeeper.session import Session, failed_with
 
 BATCH = 500
@@ -65,7 +64,7 @@ class Revival:
         name = lanes_of(self._name, self._wanted)[lane.partition]
         queue, parent = self._tree.queue(name, self._topic), self._tree.subscription(name)
         state = encode(QueueState(self._client, restore=self._journal.claim))
-        for attempt in range(ATTEMPTS):
+        for tried in range(1, ATTEMPTS + 1):
             if self._session.exists(queue) is not None:  # of a restore that was cut short
                 self._delete(queue)
             made: list[Operation] = [] if self._session.exists(parent) is not None else [Create(parent)]
@@ -73,7 +72,7 @@ class Revival:
                 self._write([*self._absent, *made, Create(queue, state)])
                 break
             except TransactionFailed as error:
-                if attempt + 1 == ATTEMPTS or error.operation.path not in (parent, queue):
+                if tried == ATTEMPTS or error.operation.path not in (parent, queue):
                     raise self._explained(error) from error
         self._queues.append(queue)
 
@@ -97,17 +96,21 @@ class Revival:
 
     def finish(self) -> None:
         """Register it. Its ledgers are written before: all of them together may be too large for one transaction."""
-        for attempt in range(ATTEMPTS):
+        for tried in range(1, ATTEMPTS + 1):
             try:
-                for chunk in _chunks(self._enrolment.books(self._topic, self._name, self._ledgers), self._session):
+                books = self._enrolment.books(self._topic, self._name, self._ledgers)
+                for chunk in in_chunks(books, self._measure, BATCH, BATCH_BYTES):
                     self._write([*self._absent, *chunk])
                 self._write(self._admission())
                 return
             except TransactionFailed as error:
                 # A cleaner may have taken the ledgers for what a subscription has left.
-                books = error.operation.path.startswith(f"{self._tree.groups}/") and isinstance(error.cause, _MOVED)
-                if not books or attempt + 1 == ATTEMPTS:
+                removed = error.operation.path.startswith(f"{self._tree.groups}/") and isinstance(error.cause, _MOVED)
+                if not removed or tried == ATTEMPTS:
                     raise self._explained(error) from error
+
+    def _measure(self, operation: Operation) -> tuple[int, int]:
+        return 1, transaction_size([operation], self._session.overhead)
 
     def _admission(self) -> list[Operation]:
         state = encode(QueueState(self._client))
@@ -155,18 +158,3 @@ class Revival:
                 f"({error.cause}): keep consumers away, then restore again"
             )
         return error.cause
-
-
-def _chunks(operations: Iterable[Operation], session: Session) -> Iterator[list[Operation]]:
-    """As many as one transaction holds."""
-    chunk: list[Operation] = []
-    size = 0
-    for operation in operations:
-        added = transaction_size([operation], session.overhead)
-        if chunk and (len(chunk) >= BATCH or size + added > BATCH_BYTES):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(operation)
-        size += added
-    if chunk:
-        yield chunk

@@ -29,7 +29,7 @@ from zkms.cache.outcome import Outcome
 from zkms.cache.settings import CacheSettings, given
 from zkms.cache.stats import CacheStats, OnEvent
 from zkms.cache.store import MISSING, NEVER, UNTRUSTED, CacheStore, Flight, check_mapping, clock, new_mapping
-from zkms.config import check_seconds
+from zkms.checks import check_seconds
 from zkms.errors import InvalidArgument, Timeout, ZkmsError
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from zkms.cache.sender import Sender
 from zkms.cache.stats import CacheEvent, OnEvent
 from zkms.cache.store import CacheStore
 from zkms.cache.waiting import InvalidationWait
-from zkms.config import check_seconds
+from zkms.checks import check_seconds
 from zkms.deliver.inbox import Gap
 from zkms.errors import Closed, ConnectionLost, UsedAfterFork, ZkmsError
 from zkms.message.message import Message

@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from zkms.config import check_seconds
+from zkms.checks import Codec, check_seconds
 from zkms.consume.alarm import Alarm
 from zkms.consume.dispatcher import CAREFUL, Dispatcher, Policy
 from zkms.consume.entry_state import RETURNED, EntryState
@@ -40,7 +40,6 @@ from zkms.errors import (
     SubscriptionInUse,
     ZkmsError,
 )
-from zkms.message.codec import Codec
 from zkms.message.decode import Decoder, Undecodable
 from zkms.message.message import Message
 from zkms.tree.full_flag import FullFlag
@@ -169,8 +168,7 @@ class Consumer:
         try:
             # Where our leaving takes its time, we may still be a member.
             zxid = self._bus.enrolment.dismiss(self.topic, self.id, unless_used_by=self._bus.client_id)
-            if self._bus.trail is not None:
-                self._bus.trail.note("unsubscribed", sub=self.id, topic=self.topic, kind=self.kind, zxid=zxid)
+            self._bus.trail.note("unsubscribed", sub=self.id, topic=self.topic, kind=self.kind, zxid=zxid)
         except SubscriptionInUse:
             if self.kind == "durable":
                 raise
@@ -256,16 +254,15 @@ class Consumer:
         hold.is_there = reader.knows
         if not hold.handed.known:
             hold.handed.doubtful = self._doubtful(queue, claimed, reader)
-        if self._bus.trail is not None:
-            self._bus.trail.note(
-                "subscribed",
-                sub=self.id,
-                topic=self.topic,
-                kind=self.kind,
-                partition=number,
-                epoch=hold.since,
-                zxid=claimed.zxid,
-            )
+        self._bus.trail.note(
+            "subscribed",
+            sub=self.id,
+            topic=self.topic,
+            kind=self.kind,
+            partition=number,
+            epoch=hold.since,
+            zxid=claimed.zxid,
+        )
         with self._lock:
             self._lanes[number], self._readers[number] = lane, reader
         self._bus.session.post(reader.start)
@@ -608,8 +605,7 @@ class Consumer:
     def gap(self, reason: str, told: Callable[[], None] | None = None) -> None:
         """Something may have been missed; `told` is called when the user knows."""
         log.warning("%s of %r may have missed messages: %s", self.id, self.topic, reason)
-        if self._bus.trail is not None:
-            self._bus.trail.note("gap", sub=self.id, topic=self.topic, kind=self.kind, reason=reason)
+        self._bus.trail.note("gap", sub=self.id, topic=self.topic, kind=self.kind, reason=reason)
         if self._on_gap is not None:
             self._news.append(partial(self._announce, self._on_gap, Gap(self.topic, self.id, reason), told))
         elif told is not None:
@@ -664,13 +660,11 @@ class Consumer:
 
     def happened(self, event: str, lane: Dispatcher, entry: EntryState, index: int, reason: str) -> None:
         """A message was given out again, nacked, expired or dead."""
-        if self._bus.trail is not None:
-            self._bus.trail.held(event, self, lane, entry, 1 << index, reason=reason or None)
+        self._bus.trail.happened(event, self, lane, entry, 1 << index, reason=reason or None)
 
     def ranged(self, event: str, lane: Dispatcher, entry: EntryState, places: int, zxid: int | None) -> None:
         """Messages of an entry, a bit for each, were given out or acked."""
-        if self._bus.trail is not None:
-            self._bus.trail.held(event, self, lane, entry, places, zxid=zxid)
+        self._bus.trail.happened(event, self, lane, entry, places, zxid=zxid)
 
     def _set_aside(self, fetched: Fetched, error: Exception) -> None:
         try:
@@ -678,8 +672,7 @@ class Consumer:
         except ZkmsError as failure:
             log.warning("%s cannot be set aside, left where it is: %s", fetched.path, failure)
             kept = fetched.path
-        if self._bus.trail is not None:
-            self._bus.trail.set_aside(self.id, self.topic, fetched.entry, str(error), self.kind)
+        self._bus.trail.set_aside(self.id, self.topic, fetched.entry, str(error), self.kind)
         fate = "dropped" if kept is None else f"kept as {kept}"
         self._tell_error(CannotDecode(f"{error}; {fate}", path=fetched.path, raw=fetched.raw), None)
         self._ring()

@@ -114,7 +114,7 @@ class GroupMember:
         self._slow: dict[str, int] = {}
         self._timed = 0.0
         self._unverified = False
-        self._recorded = bus.trail is not None
+        self._recorded = bus.trail.records
         self._found: tuple[list[str], Stat] | None = None
         """Who were members before we were; only a trail needs to know."""
         self._looked = 0.0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from zkms.config import check_seconds
+from zkms.checks import Codec, check_seconds
 from zkms.deliver.decode_turns import DecodeTurn
 from zkms.deliver.inbox import Fetched, Gap, Inbox, Item, Marker
 from zkms.deliver.quarantine import set_aside
@@ -28,7 +28,6 @@ from zkms.errors import (
     NotSubscribed,
     ZkmsError,
 )
-from zkms.message.codec import Codec
 from zkms.message.decode import DecodedEntry, Decoder, Undecodable
 from zkms.message.message import LiveEntry, Message
 from zkms.tree.full_flag import FullFlag
@@ -131,7 +130,7 @@ class Subscription:
 
     def abandon(self, timeout: float) -> None:
         """Stop without ZooKeeper, which does not answer: the session's end and the cleaner do the rest."""
-        if self._stop(timeout) and self._bus.trail is not None:
+        if self._stop(timeout):
             self._bus.trail.note("unsubscribed", sub=self.id, topic=self.topic, kind="live", reason="abandoned")
 
     def __enter__(self) -> Subscription:
@@ -142,8 +141,7 @@ class Subscription:
 
     def moved(self, id: str) -> None:
         """The registrar gave it a new queue: read that one from its start."""
-        if self._bus.trail is not None:
-            self._bus.trail.moved(self.topic, self.id, id)
+        self._bus.trail.moved(self.topic, self.id, id)
         self.id = id
         if self._reader is not None and not self._closed:
             self._bus.session.post(self._reader.close)
@@ -341,8 +339,7 @@ class Subscription:
 
     def _messages(self, fetched: Fetched) -> DecodedEntry:
         unpacked = self._unpacker.unpack(fetched, self._bus.acks.add)
-        if self._bus.trail is not None:
-            self._bus.trail.delivered(self, unpacked.entry, len(fetched.raw), fetched.entry.priority)
+        self._bus.trail.delivered(self, unpacked.entry, len(fetched.raw), fetched.entry.priority)
         return unpacked
 
     def _is_gone(self, path: str) -> bool:
@@ -354,12 +351,10 @@ class Subscription:
     def skip(self, entry: LiveEntry, problem: Undecodable) -> None:
         """A message that has expired, or cannot be decoded: that is reported when it is its turn. Done with."""
         if problem.error is None:
-            if self._bus.trail is not None:
-                self._bus.trail.expired(self, entry, problem.index)
+            self._bus.trail.expired(self, entry, problem.index)
             entry.skip(problem.index)
             return
-        if self._bus.trail is not None:
-            self._bus.trail.undecodable(self, entry, problem.index, str(problem.error))
+        self._bus.trail.undecodable(self, entry, problem.index, str(problem.error))
         self.report(problem.error, None)
         entry.skip(problem.index)
 
@@ -369,8 +364,7 @@ class Subscription:
         except ZkmsError as failure:
             log.warning("%s cannot be set aside, left where it is: %s", fetched.path, failure)
             kept = fetched.path
-        if self._bus.trail is not None:
-            self._bus.trail.set_aside(self.id, self.topic, fetched.entry, str(error))
+        self._bus.trail.set_aside(self.id, self.topic, fetched.entry, str(error))
         fate = "dropped" if kept is None else f"kept as {kept}"
         self.report(CannotDecode(f"{error}; {fate}", path=fetched.path, raw=fetched.raw), None)
 
@@ -382,8 +376,7 @@ class Subscription:
 
     def _announce(self, gap: Gap) -> None:
         log.warning("%r may have missed messages: %s", gap.topic, gap.reason)
-        if self._bus.trail is not None:
-            self._bus.trail.note("gap", sub=gap.subscription, topic=gap.topic, kind="live", reason=gap.reason)
+        self._bus.trail.note("gap", sub=gap.subscription, topic=gap.topic, kind="live", reason=gap.reason)
         if self._on_gap is not None:
             self._tell(self._on_gap, gap)
 

@@ -18,7 +18,8 @@ import msgspec
 
 from zkms.bus import connect
 from zkms.cache.leases import Leases
-from zkms.config import DEFAULT_HOSTS, check_seconds
+from zkms.checks import check_seconds
+from zkms.config import DEFAULT_HOSTS
 from zkms.errors import ConnectionLost, InvalidArgument, ZkmsError
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from zkms.checks import Codec
 from zkms.consume.entry_state import EntryState
 from zkms.deliver.inbox import Fetched
 from zkms.errors import CannotDecode, InvalidArgument
 from zkms.message import frame as frames
-from zkms.message.codec import Codec, decode_with
+from zkms.message.codec import decode_with
 from zkms.message.message import LiveEntry, Message
 
 if TYPE_CHECKING:

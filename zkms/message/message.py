@@ -17,7 +17,7 @@ from zkms.errors import AlreadyAcked, InvalidArgument
 from zkms.message.frame import Extra, Frame
 
 if TYPE_CHECKING:
-    from zkms.message.codec import Codec
+    from zkms.checks import Codec
     from zkms.request_reply import RequestReply
 
 REQUEST = "zkms-request"

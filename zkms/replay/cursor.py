@@ -201,7 +201,7 @@ class Cursor:
             ended = claimed.ended
             first = first_after(self._session, self._queue, ended) if ended else self._look().created
             self._hold.handed.doubtful = lambda: first
-        if self._bus.trail is not None:
+        if self._bus.trail.records:
             place = self._bus.tree, self.topic, self.name
             self._passage = Passage(self._bus.trail, self._session, *place, self._hold)
             self._passage.began(claimed.zxid)

@@ -14,7 +14,6 @@ from functools import partial
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.errors import (
     BadVersion,
     ConnectionLost,
@@ -28,12 +27,13 @@ from zkms.errors import (
     TransactionFailed,
     Unauthorised,
 )
+from zkms.names import is_pattern
 from zkms.publish.audience import patterns_in
 from zkms.tree.paths import Tree, lanes_of
-from zkms.tree.patterns import is_pattern
 from zkms.tree.records import GroupPlan, Ledger, Patterns, QueueState, Registration, decode, encode
 from zkms.zookeeper.deletion import delete_queue
 from zkms.zookeeper.operations import Check, Create, Delete, Operation, SetData
+from zkms.zookeeper.recipes import children_of, read_many
 from zkms.zookeeper.session import Session, Stat, failed_with
 
 log = logging.getLogger("zkms.enrolment")
@@ -113,9 +113,8 @@ class DurableRegistration:
         tree = self._tree
         operations: list[Operation] = []
         lanes = lanes_of(name, wanted)
-        discovery = Discovery(self._session, tree)
-        parents = discovery.ask(lanes, lambda lane: self._session.exists_async(tree.subscription(lane)))
-        queues = discovery.ask(lanes, lambda lane: self._session.get_async(tree.queue(lane, topic)))
+        parents = read_many(self._session, lanes, lambda lane: self._session.exists_async(tree.subscription(lane)))
+        queues = read_many(self._session, lanes, lambda lane: self._session.get_async(tree.queue(lane, topic)))
         for lane in lanes:
             if parents.get(lane) is None:
                 operations.append(Create(tree.subscription(lane)))
@@ -296,7 +295,7 @@ class DurableRegistration:
 
     def members(self, topic: str, name: str) -> list[str]:
         """Who is there to read it."""
-        return Discovery(self._session, self._tree).names(self._tree.members(name, topic))
+        return children_of(self._session, self._tree.members(name, topic))
 
 
 def _compare(topic: str, name: str, found: Registration, wanted: Registration) -> None:

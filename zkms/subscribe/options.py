@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from zkms.checks import Codec, check_codec, check_count, check_positive
 from zkms.consume.consumer import Consumer
 from zkms.consume.dispatcher import Policy
 from zkms.deliver.live import AckMode, Handler, OnError, OnGap, Subscription
 from zkms.errors import AlreadySubscribed, InvalidArgument, Unauthorised
-from zkms.message.codec import Codec, check_codec
 from zkms.message.message import Message
-from zkms.names import check_subscription, check_topic
-from zkms.tree.acl import Rights, masked
-from zkms.tree.patterns import is_pattern
+from zkms.names import check_subscription, check_topic, is_pattern
+from zkms.security import masked
 from zkms.tree.records import DEFAULT_BYTES, MOST_BYTES, Registration
+from zkms.zookeeper.session import AclPolicy
 
 if TYPE_CHECKING:
     from zkms.bus import Bus
@@ -103,7 +103,7 @@ class SubscribeOptions(msgspec.Struct, kw_only=True, frozen=True):
         """What is asked for."""
         return "durable" if self.name is not None else "group" if self.group is not None else "live"
 
-    def registration(self, client: str, partitions: int, rights: Rights | None = None) -> Registration:
+    def registration(self, client: str, partitions: int, rights: AclPolicy | None = None) -> Registration:
         """What publishers must know of it."""
         return Registration(
             client,
@@ -118,25 +118,11 @@ class SubscribeOptions(msgspec.Struct, kw_only=True, frozen=True):
         )
 
 
-def _owner(rights: Rights | None) -> tuple[str, ...]:
+def _owner(rights: AclPolicy | None) -> tuple[str, ...]:
     """Who alone may read what is for us; nobody in particular where there is no policy."""
     if rights is not None and not rights.owner:
         raise Unauthorised("this tree's policy (access=) does not count these credentials among its subscribers")
     return () if rights is None else rights.owner
-
-
-def check_count(what: str, value: object) -> int:
-    """A whole number of at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidArgument(f"{what} must be a whole number of at least 1, not {value!r:.60}")
-    return value
-
-
-def check_positive(what: str, value: object) -> float:
-    """A number of seconds above 0."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
-        raise InvalidArgument(f"{what} must be a number of seconds above 0, not {value!r:.60}")
-    return float(value)
 
 
 def check_where(where: object) -> dict[str, list[str]] | None:
@@ -186,8 +172,7 @@ def subscribe_live(bus: Bus, request: SubscribeOptions) -> Subscription:
     except BaseException:
         del bus.live[topic]
         raise
-    if bus.trail is not None:
-        bus.trail.note("subscribed", sub=subscription.id, topic=topic, kind="live")
+    bus.trail.note("subscribed", sub=subscription.id, topic=topic, kind="live")
     subscription.start()
     return subscription
 
@@ -243,7 +228,7 @@ def enrol(bus: Bus, request: SubscribeOptions) -> tuple[Registration, bool]:
     if bus.session.rights is not None and registration.owner != wanted.owner:
         others = ", ".join(map(masked, registration.owner)) or "nobody"
         raise Unauthorised(f"{name!r} of {topic!r} belongs to {others}, and these credentials are not theirs")
-    if created and bus.trail is not None:
+    if created:
         bus.trail.note("subscribed", sub=name, topic=topic, kind=registration.kind)
     return registration, created
 

@@ -7,10 +7,11 @@ reader has not come to yet: that one stays.
 
 from __future__ import annotations
 
-from zkms.errors import NodeMissing, TransactionFailed
+from zkms.errors import NodeMissing
 from zkms.tree.paths import Tree
 from zkms.zookeeper.operations import Delete, SetData
-from zkms.zookeeper.session import Session, failed_with
+from zkms.zookeeper.recipes import attempt
+from zkms.zookeeper.session import Session
 
 
 class FullFlag:
@@ -32,10 +33,5 @@ class FullFlag:
             self._put_up = stat.czxid
             # Publishers hear of it by the topic's epoch, unless somebody has removed that: then they look anyway.
             bump = [SetData(self._topic, b"")] if self._session.exists(self._topic) is not None else []
-            try:
-                self._session.multi([Delete(self._path), *bump])
-            except TransactionFailed as error:
-                if not failed_with(error, NodeMissing):
-                    raise error.cause from error
-            else:
+            if attempt(self._session, [Delete(self._path), *bump], NodeMissing).stored:
                 return

@@ -1,6 +1,6 @@
 """Every znode path of zkms, spelled here and nowhere else.
 
-    ROOT                                layout version and policy (access.py), written once the rest exists
+    ROOT                                layout version and policy (acl.py), written once the rest exists
       clients/ID                        ephemeral: one per connected process (host, pid, version)
       subscribers                       `Patterns`: the topics in use that stand for others
       subscribers/TOPIC                 its data version is the membership epoch: bumped by every (un)subscribe and flag
@@ -36,12 +36,11 @@ from hashlib import blake2b
 
 import msgspec
 
+from zkms.names import FULL_MARK, PARTITION_MARK
 from zkms.tree.records import Registration
 
 LAYOUT = 2
-FULL_MARK = "!"
 ID_LOG = "w."
-LANE_MARK = "#"
 _HASH = re.compile(r"[0-9a-f]{32}")
 
 
@@ -238,9 +237,9 @@ def lanes_of(subscription: str, registration: Registration) -> list[str]:
 
 def lane_of(group: str, partition: int) -> str:
     """The lane of a group's partition."""
-    return f"{group}{LANE_MARK}{partition}"
+    return f"{group}{PARTITION_MARK}{partition}"
 
 
 def subscription_of(lane: str) -> str:
     """The subscription that a lane belongs to."""
-    return lane.partition(LANE_MARK)[0]
+    return lane.partition(PARTITION_MARK)[0]

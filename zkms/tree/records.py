@@ -33,7 +33,7 @@ class Registration(msgspec.Struct, frozen=True, tag_field="zkms", tag="registrat
     where: dict[str, list[str]] | None = None
     """Of the messages it wants: headers, and the values that each may have; None for all messages."""
     owner: tuple[str, ...] = ()
-    """Who alone may read what is for it, in a tree with a policy: identities, see access.py."""
+    """Who alone may read what is for it, in a tree with a policy: identities, see tree/acl.py."""
 
 
 class QueueState(msgspec.Struct, frozen=True, tag_field="zkms", tag="queue", omit_defaults=True):
@@ -228,7 +228,7 @@ class Layout(msgspec.Struct, frozen=True, tag_field="zkms", tag="root", omit_def
 
     layout: int
     access: dict[str, tuple[str, ...]] | None = None
-    """Identities by role: the policy by which everybody has to make znodes, see access.py."""
+    """Identities by role: the policy by which everybody has to make znodes, see tree/acl.py."""
 
 
 Record = (
@@ -263,3 +263,11 @@ def decode(data: bytes, kind: type[R]) -> R:
         return msgspec.json.decode(data, type=kind)
     except (UnicodeDecodeError, RecursionError) as error:  # msgspec lets these two through
         raise msgspec.DecodeError(str(error)) from error
+
+
+def decode_or_none(data: bytes, kind: type[R]) -> R | None:
+    """The record of this kind in a znode's data; None if another program wrote it."""
+    try:
+        return decode(data, kind)
+    except msgspec.MsgspecError:
+        return None

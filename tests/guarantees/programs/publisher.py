@@ -7,10 +7,10 @@ import os
 import sys
 
 import zkms
-import zkms.message.encode
+import zkms.publish.budget
 
 hosts, root, topic, name, session_timeout = sys.argv[1:]
-zkms.message.encode.MAX_PER_FRAME = 3  # several transactions in flight even for a few messages
+zkms.publish.budget.MAX_PER_FRAME = 3  # several transactions in flight even for a few messages
 numbers = itertools.count()
 trail = os.environ.get("ZKMS_TRAIL")
 with zkms.connect(

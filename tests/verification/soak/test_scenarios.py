@@ -11,7 +11,7 @@ from kazoo.retry import KazooRetry
 from verification.soak import crowd, endurance, overrun, plot, results
 from zkms.config import Config
 from zkms.zookeeper.connection import Connection
-from zkms.zookeeper.kazoo_client import new_client
+from zkms.zookeeper.kazoo_client import Client
 
 
 def test_a_soak_finds_a_planted_leak_and_nothing_else_of_its_kind(
@@ -65,7 +65,7 @@ def _most_at_once(outage: float, *, jitter: bool) -> int:
     config = Config(hosts="127.0.0.1:1")
     times = []
     for _ in range(200):
-        client, _ = new_client(config, None, Connection(), seen=lambda: 0, granted=lambda _time: None)
+        client = Client(config, None, Connection(), seen=lambda: 0, granted=lambda _time: None)
         retry = client._connection.retry_sleeper.copy()
         retry.interrupt = None
         if not jitter:

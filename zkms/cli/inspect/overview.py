@@ -12,6 +12,7 @@ from zkms.admin.lag import BUDGET
 from zkms.cli.connection import Inspector
 from zkms.tree.paths import subscription_of
 from zkms.tree.records import ProducerState, decode
+from zkms.zookeeper.recipes import children_of, read_many
 
 LISTED = BUDGET // 5
 """Entries that are listed at each look: it looks often."""
@@ -83,7 +84,7 @@ class Watcher:
         discovery = self._inspector.discovery
         queues = discovery.queues()
         topics = discovery.topics()
-        clients = len(discovery.names(self._inspector.tree.clients))
+        clients = len(children_of(self._inspector.session, self._inspector.tree.clients))
         groups = self._groups.look(budget=LISTED)
         dead = self._letters.counts()
         now = Counters(time.monotonic(), self._published())
@@ -124,11 +125,9 @@ class Watcher:
 
     def _published(self) -> dict[str, int]:
         session, tree = self._inspector.session, self._inspector.tree
-        names = self._inspector.discovery.names(tree.producers)[:MAX_PRODUCERS]
+        names = children_of(session, tree.producers)[:MAX_PRODUCERS]
         found = {}
-        for name, (data, _) in self._inspector.discovery.ask(
-            names, lambda name: session.get_async(tree.producer(name))
-        ).items():
+        for name, (data, _) in read_many(session, names, lambda name: session.get_async(tree.producer(name))).items():
             try:
                 found[name] = decode(data, ProducerState).seq
             except msgspec.MsgspecError:

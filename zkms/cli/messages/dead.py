@@ -14,10 +14,10 @@ from zkms.cli.failure import Failure
 from zkms.cli.options import Settings, settings, trail_option
 from zkms.cli.output import clock, confirmed, data_json, data_text, escape, plural, print_json, print_table
 from zkms.cli.progress import Progress
+from zkms.config import as_trail
 from zkms.errors import ConnectionLost, InvalidArgument, NotSubscribed, QueueFull, StoreError, ZkmsError
 from zkms.names import check_name, check_topic, new_client_id
 from zkms.trail.recorder import recording
-from zkms.trail.settings import as_trail
 
 CHUNK = 500
 """Letters that are read at a time."""

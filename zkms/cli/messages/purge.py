@@ -14,10 +14,10 @@ from zkms.cli.failure import Failure
 from zkms.cli.options import Settings, settings, trail_option
 from zkms.cli.output import confirmed, plural, print_json
 from zkms.cli.progress import Progress
+from zkms.config import as_trail
 from zkms.errors import BadVersion, ConnectionLost, NodeMissing, TransactionFailed
 from zkms.names import check_name, check_topic, new_client_id
 from zkms.trail.recorder import recording
-from zkms.trail.settings import as_trail
 from zkms.tree.entry import parse_entry
 from zkms.tree.records import QueueState, decode, encode
 from zkms.zookeeper.deletion import delete_children
@@ -59,8 +59,7 @@ def purge(
         removed = 0
         if count and not dry_run:
             removed, names = _remove(inspector, queue, count, last)
-            if recorder is not None:
-                recorder.purged(subscription, topic, names, _reason())
+            recorder.purged(subscription, topic, names, _reason())
     if settings.json:
         print_json({"subscription": subscription, "topic": topic, "found": count, "removed": removed})
     elif dry_run or not count:

@@ -10,11 +10,11 @@ from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.options import Settings, settings, trail_option
 from zkms.cli.output import confirmed, plural, print_json
+from zkms.config import as_trail
 from zkms.errors import NodeMissing
 from zkms.names import check_name, check_topic, new_client_id
 from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.trail.recorder import recording
-from zkms.trail.settings import as_trail
 from zkms.tree.entry import parse_entry
 from zkms.tree.paths import lanes_of
 from zkms.tree.records import Ledger, Registration, decode
@@ -64,8 +64,7 @@ def unsubscribe(
             ctx.exit(Exit.ERROR)
         if not dry_run:
             zxid = enrolment.dismiss(topic, subscription)
-            if recorder is not None:
-                recorder.note("unsubscribed", sub=subscription, topic=topic, kind=found.kind, zxid=zxid)
+            recorder.note("unsubscribed", sub=subscription, topic=topic, kind=found.kind, zxid=zxid)
     if settings.json:
         print_json({"subscription": subscription, "topic": topic, "waiting": waiting, "removed": not dry_run})
     else:

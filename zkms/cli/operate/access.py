@@ -13,7 +13,7 @@ from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.options import Settings, settings
 from zkms.cli.output import print_json, print_table
-from zkms.tree.acl import Access, masked
+from zkms.security import Access, masked
 
 
 class _Roles(msgspec.Struct, forbid_unknown_fields=True):
