@@ -20,6 +20,7 @@ from zkms.connect import connect
 from zkms.errors import ConnectionLost, ZkmsError
 from zkms.security import parse_auth
 from zkms.version import __version__
+from zkms_cleaner import oneshot
 from zkms_cleaner.cleaner import GRACE, INTERVAL, Cleaner
 from zkms_cleaner.notify import notify, watchdog_seconds
 
@@ -285,8 +286,6 @@ def main(
     options: dict[str, Any] = {"hosts": hosts, "root": root, "session_timeout": session_timeout}
     try:
         if once or dry_run:
-            from zkms_cleaner import oneshot
-
             interrupt_on_sigterm()
             pairs, sasl = parse_auth(read_auth())
             config = Config(

@@ -12,8 +12,8 @@ import pytest
 
 import zkms
 from tests.support.cli import COMMAND, Cli
+from zkms.admin.peek import HUGE
 from zkms.cli.exit_codes import Exit
-from zkms.cli.messages.peek import HUGE
 from zkms.cli.output import escape, print_table, width
 from zkms.server.server import Server
 from zkms.zookeeper.operations import Create

@@ -295,8 +295,9 @@ def test_a_flagged_queue_emptied_by_hand_is_used_again(
         raw.delete(queue)
     listener.go.set()
     eventually(lambda: listener.gaps)
-    client = sub.registration.client
-    eventually(lambda: not any(info.full for info in bus.subscriptions("users") if info.client == client))
+    eventually(
+        lambda: not any(info.full for info in bus.subscriptions("users") if info.client == sub.registration.client)
+    )
     bus.publish("users", "later")
     eventually(lambda: listener.data[-1] == "later")
 
