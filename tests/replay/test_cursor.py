@@ -18,7 +18,6 @@ from zkms_spark.source.messages import Row, rows
 
 from tests.support.buses import Connect
 from zkms import Bus, Closed, SubscriptionInUse
-from zkms.connect import make_cursor
 from zkms.message import frame as frames
 from zkms.replay.cursor import Cursor, CursorPlace, Missing
 from zkms.server.server import Server
@@ -37,7 +36,7 @@ def cursor(connect: Connect) -> Cursor:
 
 def opened(bus: Bus, **options: Any) -> Cursor:
     """Another reader of the same."""
-    cursor = make_cursor(bus, "users", "etl", **options)
+    cursor = Cursor(bus.parts, "users", "etl", **options)
     cursor.open()
     return cursor
 
@@ -142,7 +141,7 @@ def test_one_reads_at_a_time(bus: Bus, cursor: Cursor, connect: Connect) -> None
     begin = cursor.begin()
     bus.publish_many("users", texts(0, 5))
     place = cursor.advance(begin, wait=30.0)
-    other = make_cursor(connect(), "users", "etl")
+    other = Cursor(connect().parts, "users", "etl")
     with pytest.raises(SubscriptionInUse, match="is being read by client"):
         other.open(patience=0.0)
     other.open(takeover=True)
