@@ -150,25 +150,24 @@ def test_one_reads_at_a_time(bus: Bus, cursor: Cursor, connect: Connect) -> None
     assert read(bus, other, begin, place) == texts(0, 5)
 
 
-def test_the_next_reader_waits_until_the_killed_one_is_known_to_be_gone(
-    bus: Bus, cursor: Cursor, connect: Connect
-) -> None:
+def test_the_next_reader_waits_until_the_killed_one_is_known_to_be_gone(bus: Bus, connect: Connect) -> None:
     """Its session has to end first: until then nobody can know."""
-    place = cursor.begin()
+    killed = connect()
+    place = opened(killed).begin()
     bus.publish("users", "0")
-    killed = cursor._bus
     killed.parts.session.close()  # as ZooKeeper ends it, with nothing given back
     again = opened(connect())
     assert read(bus, again, place, again.advance(place)) == ["0"]
 
 
 def test_a_cursor_goes_on_after_its_session_has_expired(
-    bus: Bus, cursor: Cursor, eventually: Callable[..., None]
+    bus: Bus, connect: Connect, eventually: Callable[..., None]
 ) -> None:
     """It becomes a member again, and what it has claimed is still its own."""
+    reader = connect()
+    cursor = opened(reader)
     begin = cursor.begin()
     bus.publish_many("users", texts(0, 5))
-    reader = cursor._bus
     generation = reader.parts.session.generation
     expire(reader)
     eventually(lambda: reader.parts.session.generation > generation, timeout=60, what="the next session")
