@@ -31,14 +31,16 @@ Tell = Callable[[int | None], None]
 class Passage:
     """Tells what is done with of one durable subscription, in the epoch of one reader."""
 
-    def __init__(self, trail: Recorder, session: Session, tree: Tree, topic: str, name: str, hold: Ownership) -> None:
+    def __init__(
+        self, trail: Recorder, session: Session, tree: Tree, topic: str, name: str, ownership: Ownership
+    ) -> None:
         self._trail = trail
         self._session = session
         self._tree = tree
         self._topic = topic
         self._name = name
-        self._handed = hold.handed
-        self._lane: dict[str, Any] = {"kind": "durable", "partition": 0, "epoch": hold.since}
+        self._handed = ownership.watermark
+        self._lane: dict[str, Any] = {"kind": "durable", "partition": 0, "epoch": ownership.since}
         self._told: dict[int, int] = {}
         self._acked: dict[int, int] = {}
         """The bits of what was told, by entry: an ack that is sent again is not told again."""
@@ -77,7 +79,7 @@ class Passage:
             if new:
                 self._trail.set_aside(self._name, self._topic, entry, error.reason, "durable")
             return lambda _zxid: None
-        bare = msgspec.structs.replace(found, data=[])  # what they hold is not needed any more
+        bare = msgspec.structs.replace(found, data=[])  # what they ownership is not needed any more
         known = {
             "sub": called(self._name, self._topic),
             "topic": found.topic or self._topic,
