@@ -12,8 +12,8 @@ those that stay, zookeeper/deletion removes what is left behind.
 
 Threads: the connection's (answers, events, reading the queues: never waits), zkms-session (deadlines), zkms-publisher
 (recovery), zkms-registration (expiry), zkms-cleaner and zkms-due (if it stands for election), one zkms-member-TOPIC for
-each durable subscription or group, and one zkms-deliver-TOPIC for each subscription with a handler: user code runs there
-and nowhere else. With a trail, zkms-trail writes it.
+each durable subscription or group, and one zkms-deliver-TOPIC for each subscription with a handler: user code runs
+there and nowhere else. With a trail, zkms-trail writes it.
 """
 
 from __future__ import annotations

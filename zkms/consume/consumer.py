@@ -57,7 +57,10 @@ PACE_OVER = 16
 
 
 class Alarm(threading.Condition):
-    """A Condition that also tells one who does not wait in it: `heard`, if it is set, is called at each notification, with the lock held. It must not wait."""
+    """A Condition that also tells one who does not wait in it.
+
+    `heard`, if it is set, is called at each notification, with the lock held. It must not wait.
+    """
 
     heard: Callable[[], None] | None = None
 

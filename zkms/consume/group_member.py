@@ -15,17 +15,13 @@ import os
 import socket
 import threading
 import time
-from functools import partial
 from typing import Protocol
 
-import msgspec
-
-from zkms.consume.assignment import MemberLoad, assign, slow_ones
 from zkms.consume.dispatcher import Dispatcher
 from zkms.consume.ownership import Claim, claim
+from zkms.consume.planner import Planner, read_plan
 from zkms.context import Context
 from zkms.errors import (
-    BadVersion,
     ConnectionLost,
     InvalidArgument,
     NodeExists,
@@ -36,15 +32,13 @@ from zkms.errors import (
 from zkms.names import check_name
 from zkms.subscribe.live_registration import LiveRegistration
 from zkms.tree.paths import lanes_of
-from zkms.tree.records import GroupPlan, MemberState, Registration, decode, encode
+from zkms.tree.records import MemberState, Registration, encode
 from zkms.zookeeper.operations import Create, Delete, Operation, SetData
 from zkms.zookeeper.session import Stat, State, failed_with
 
 log = logging.getLogger("zkms.consume")
 LOOK = 1.0
 """Seconds after which a member looks by itself, whatever it was told."""
-REPEATEDLY, FORGIVEN = 3, 10
-"""Looks in a row at which a member was slow until it gets less, and until which it counts."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds for which a partition is left alone that ZooKeeper does not let us write: at first, and at the most."""
 TICK = 0.25
@@ -104,7 +98,9 @@ class GroupMember:
         self._topic = topic
         self._name = name
         self._group = registration.kind == "group"
-        self._partitions = len(lanes_of(name, registration))
+        self._planner = Planner(
+            context.session, context.tree, topic, name, len(lanes_of(name, registration)), self.wake.set
+        )
         self._consumer = consumer
         self._generation = 0
         self._leaving: dict[int, float] = {}
@@ -117,8 +113,6 @@ class GroupMember:
         self._ends = 0.0
         """Until when what is done with may be stored, once it is closed."""
         self._stuck = False
-        self._slow: dict[str, int] = {}
-        self._timed = 0.0
         self._unverified = False
         self._recorded = context.trail.records
         self._found: tuple[list[str], Stat] | None = None
@@ -346,59 +340,14 @@ class GroupMember:
     def _follow_plan(self) -> None:
         members, _ = self._session.children(self._tree.members(self._name, self._topic), self.wake.set)
         data, stat = self._session.get(self._tree.group(self._name, self._topic), self.wake.set)
-        plan = _read_plan(data)
+        plan = read_plan(data)
         if members and min(members) == self._me:
-            plan = self._plan(plan, members, stat.version)
+            plan = self._planner.improve(plan, members, stat.version)
         mine = {number for number, member in plan.lanes.items() if member == self._me} if not self._stuck else set()
         self._give_up(mine)
         for number in sorted(mine - self._consumer.dispatchers.keys()):
             if not self._closed and not self._is_paused(number):
                 self._claim(number)
-
-    def _plan(self, plan: GroupPlan, members: list[str], version: int) -> GroupPlan:
-        """Write a better plan, if there is one."""
-        loads = self._loads(members)
-        owners = assign(self._partitions, loads, plan.lanes)
-        if owners == plan.lanes:
-            return plan
-        better = GroupPlan(owners)
-        try:
-            self._session.multi([SetData(self._tree.group(self._name, self._topic), encode(better), version)])
-        except TransactionFailed as error:
-            if not failed_with(error, BadVersion):
-                raise error.cause from error
-            self.wake.set()
-            return plan
-        return better
-
-    def _loads(self, members: list[str]) -> dict[str, MemberLoad]:
-        states: dict[str, MemberState] = {}
-        paths = {member: self._tree.member(self._name, self._topic, member) for member in members}
-        replies = {member: self._session.get_async(path) for member, path in paths.items()}
-        for member, reply in replies.items():
-            try:
-                data, _ = self._session.answer(reply, partial(self._session.get_async, paths[member]))
-                state = decode(data, MemberState)
-            except NodeMissing:
-                continue
-            except msgspec.MsgspecError:
-                state = MemberState()
-            states[member] = state
-        self._watch_pace({member: state.pace for member, state in states.items()})
-        return {
-            member: MemberLoad(stuck=state.stuck, slow=self._slow.get(member, 0) >= REPEATEDLY)
-            for member, state in states.items()
-        }
-
-    def _watch_pace(self, paces: dict[str, float]) -> None:
-        """Count how often members were seen to be slow, once a second; those who are not any more are forgiven."""
-        now = time.monotonic()
-        if now - self._timed < LOOK:
-            return
-        self._timed = now
-        slow = slow_ones(paces)
-        seen = {member: min(FORGIVEN, self._slow.get(member, 0) + (1 if member in slow else -1)) for member in paces}
-        self._slow = {member: times for member, times in seen.items() if times > 0}
 
     def _give_up(self, mine: set[int]) -> None:
         """What the plan takes from us: when nothing is in flight, or its time to run is over."""
@@ -426,11 +375,3 @@ class GroupMember:
             log.debug("partition %d of %s is still read by %s", number, self._name, claimed)
         else:
             self._consumer.begin(number, path, self._with_end(claimed))
-
-
-def _read_plan(data: bytes) -> GroupPlan:
-    try:
-        return decode(data, GroupPlan)
-    except msgspec.MsgspecError:
-        log.warning("the plan of a group was overwritten by another program: made anew")
-        return GroupPlan()
