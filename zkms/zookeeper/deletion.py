@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 from zkms.errors import BadVersion, ConnectionLost, NodeMissing, NotEmpty, TransactionFailed
 from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Delete, Operation, transaction_size
+from zkms.zookeeper.recipes import read_many
 from zkms.zookeeper.session import Session, failed_with
 
 BATCH = 1000
@@ -95,9 +95,8 @@ def _chunks(paths: list[str], overhead: int) -> Iterator[list[str]]:
 
 
 def _with_children(session: Session, paths: list[str]) -> list[str]:
-    replies = [(path, session.exists_async(path)) for path in paths]
-    stats = [(path, session.answer(reply, partial(session.exists_async, path))) for path, reply in replies]
-    return [path for path, stat in stats if stat is not None and stat.numChildren]
+    stats = read_many(session, paths, session.exists_async)
+    return [path for path, stat in stats.items() if stat is not None and stat.numChildren]
 
 
 def delete_queue(
