@@ -267,6 +267,14 @@ def decode(data: bytes, kind: type[R]) -> R:
         raise msgspec.DecodeError(str(error)) from error
 
 
+def decode_or_none(data: bytes, kind: type[R]) -> R | None:
+    """The record of this kind in a znode's data; None if another program wrote it."""
+    try:
+        return decode(data, kind)
+    except msgspec.MsgspecError:
+        return None
+
+
 def read_record(data: bytes, kind: type[R], path: str, advice: str = "") -> R:
     """The record of this kind in the data of the znode at `path`; `StoreError` if another program wrote it.
 
