@@ -35,7 +35,7 @@ from zkms.errors import (
 )
 from zkms.names import check_name
 from zkms.subscribe.live_registration import LiveRegistration
-from zkms.tree.paths import lanes_of
+from zkms.tree.paths import queues_of
 from zkms.tree.records import GroupPlan, MemberState, Registration, decode, encode
 from zkms.zookeeper.operations import Create, Delete, Operation, SetData
 from zkms.zookeeper.session import Stat, State, failed_with
@@ -104,7 +104,7 @@ class GroupMember:
         self._topic = topic
         self._name = name
         self._group = registration.kind == "group"
-        self._partitions = len(lanes_of(name, registration))
+        self._partitions = len(queues_of(name, registration))
         self._consumer = consumer
         self._generation = 0
         self._leaving: dict[int, float] = {}
