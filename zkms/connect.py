@@ -33,7 +33,6 @@ from zkms.deliver.acks import Acks
 from zkms.publish.audience import Audience
 from zkms.publish.pipeline import Pipeline
 from zkms.publish.producer import Producer
-from zkms.replay.cursor import Cursor
 from zkms.replay.stage import Connected
 from zkms.security import Access, Auth, Sasl, Tls
 from zkms.subscribe.durable_registration import DurableRegistration
@@ -154,13 +153,6 @@ def open_bus(bus: Bus) -> None:
     except BaseException:
         bus.close(timeout=0.0)
         raise
-
-
-def make_cursor(bus: Bus, topic: str, name: str, *, strict: bool = True, timeout: float = 60.0) -> Cursor:
-    """A reader by place of a durable subscription; open() it."""
-    parts = bus.parts
-    registrations = parts.live_registration, parts.durable_registration
-    return Cursor(parts.context, *registrations, topic, name, strict=strict, timeout=timeout)
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from zkms_spark.source.messages import Row, rows
 
 from tests.support.buses import Connect
 from zkms import Bus, Closed, SubscriptionInUse
-from zkms.connect import make_cursor
 from zkms.message import frame as frames
 from zkms.replay.cursor import Cursor, CursorPlace, Missing
 from zkms.server.server import Server
@@ -37,7 +36,7 @@ def cursor(connect: Connect) -> Cursor:
 
 def opened(bus: Bus, **options: Any) -> Cursor:
     """Another reader of the same."""
-    cursor = make_cursor(bus, "users", "etl", **options)
+    cursor = Cursor(bus.parts, "users", "etl", **options)
     cursor.open()
     return cursor
 
@@ -142,7 +141,7 @@ def test_one_reads_at_a_time(bus: Bus, cursor: Cursor, connect: Connect) -> None
     begin = cursor.begin()
     bus.publish_many("users", texts(0, 5))
     place = cursor.advance(begin, wait=30.0)
-    other = make_cursor(connect(), "users", "etl")
+    other = Cursor(connect().parts, "users", "etl")
     with pytest.raises(SubscriptionInUse, match="is being read by client"):
         other.open(patience=0.0)
     other.open(takeover=True)
@@ -151,25 +150,24 @@ def test_one_reads_at_a_time(bus: Bus, cursor: Cursor, connect: Connect) -> None
     assert read(bus, other, begin, place) == texts(0, 5)
 
 
-def test_the_next_reader_waits_until_the_killed_one_is_known_to_be_gone(
-    bus: Bus, cursor: Cursor, connect: Connect
-) -> None:
+def test_the_next_reader_waits_until_the_killed_one_is_known_to_be_gone(bus: Bus, connect: Connect) -> None:
     """Its session has to end first: until then nobody can know."""
-    place = cursor.begin()
+    killed = connect()
+    place = opened(killed).begin()
     bus.publish("users", "0")
-    killed = cursor._bus
     killed.parts.session.close()  # as ZooKeeper ends it, with nothing given back
     again = opened(connect())
     assert read(bus, again, place, again.advance(place)) == ["0"]
 
 
 def test_a_cursor_goes_on_after_its_session_has_expired(
-    bus: Bus, cursor: Cursor, eventually: Callable[..., None]
+    bus: Bus, connect: Connect, eventually: Callable[..., None]
 ) -> None:
     """It becomes a member again, and what it has claimed is still its own."""
+    reader = connect()
+    cursor = opened(reader)
     begin = cursor.begin()
     bus.publish_many("users", texts(0, 5))
-    reader = cursor._bus
     generation = reader.parts.session.generation
     expire(reader)
     eventually(lambda: reader.parts.session.generation > generation, timeout=60, what="the next session")

@@ -16,7 +16,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -71,6 +71,19 @@ class CursorPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     message: int = 0
     at: int = 0
     """When it was decided on, in seconds since the epoch: what had expired by then is left out, now and ever after."""
+
+
+class CursorParts(Protocol):
+    """What a bus is made of, as far as a cursor needs it."""
+
+    @property
+    def context(self) -> Context: ...
+
+    @property
+    def live_registration(self) -> LiveRegistration: ...
+
+    @property
+    def durable_registration(self) -> DurableRegistration: ...
 
 
 class _Listing(NamedTuple):
@@ -152,9 +165,7 @@ class Cursor:
 
     def __init__(
         self,
-        context: Context,
-        live_registration: LiveRegistration,
-        durable_registration: DurableRegistration,
+        parts: CursorParts,
         topic: str,
         name: str,
         *,
@@ -163,11 +174,11 @@ class Cursor:
     ) -> None:
         self.topic = topic
         self.name = name
-        self._context = context
+        self._context = context = parts.context
         self._session = context.session
         self._tree = context.tree
-        self._live_registration = live_registration
-        self._durable_registration = durable_registration
+        self._live_registration = parts.live_registration
+        self._durable_registration = parts.durable_registration
         self._strict = strict
         self._timeout = timeout
         self._queue = context.tree.queue(name, topic)
