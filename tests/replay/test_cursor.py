@@ -157,19 +157,19 @@ def test_the_next_reader_waits_until_the_killed_one_is_known_to_be_gone(
     """Its session has to end first: until then nobody can know."""
     place = cursor.begin()
     bus.publish("users", "0")
-    killed = cursor._bus
-    killed.parts.session.close()  # as ZooKeeper ends it, with nothing given back
+    cursor._session.close()  # as ZooKeeper ends it, with nothing given back
     again = opened(connect())
     assert read(bus, again, place, again.advance(place)) == ["0"]
 
 
 def test_a_cursor_goes_on_after_its_session_has_expired(
-    bus: Bus, cursor: Cursor, eventually: Callable[..., None]
+    bus: Bus, connect: Connect, eventually: Callable[..., None]
 ) -> None:
     """It becomes a member again, and what it has claimed is still its own."""
+    reader = connect()
+    cursor = opened(reader)
     begin = cursor.begin()
     bus.publish_many("users", texts(0, 5))
-    reader = cursor._bus
     generation = reader.parts.session.generation
     expire(reader)
     eventually(lambda: reader.parts.session.generation > generation, timeout=60, what="the next session")
@@ -426,10 +426,10 @@ def test_an_ack_that_is_carried_out_twice_is_told_once(bus: Bus, connect: Connec
     begin = cursor.begin()
     bus.publish_many("users", texts(0, 3))
     end = cursor.advance(begin, wait=30.0)
-    passage, seen = cursor._passage, cursor._look()
-    assert passage is not None
+    trail, seen = cursor._trail, cursor._look()
+    assert trail is not None
     slices = cursor.slices(begin, end)
-    again = passage.look(slices, end.at)
+    again = trail.look(slices, end.at)
     cursor.ack(end)
     for tell in again.values():
         tell(None)
