@@ -44,7 +44,7 @@ from zkms.tree.acl import acl
 from zkms.tree.delayed_names import NOBODY
 from zkms.tree.entry import carried, entry_prefix, parse_entry
 from zkms.tree.paths import Tree, lanes_of, subscription_of
-from zkms.tree.records import DeadLetter, Registration, decode
+from zkms.tree.records import DeadLetter, Registration, decode, read_record
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import Check, Create, Delete
 from zkms.zookeeper.recipes import attempt, grandchildren_of, read_many, stats_of
@@ -236,14 +236,11 @@ class DeadLetters:
         if subscription == NOBODY:
             raise NotSubscribed(topic, "nobody subscribed when it was due: publish its data again, or purge the letter")
         stat = self._session.exists(self._tree.topic(topic), deadline=deadline)
+        path = self._tree.registration(topic, subscription)
         try:
-            data, _ = self._session.get(self._tree.registration(topic, subscription), deadline=deadline)
-            registration = decode(data, Registration)
+            registration = read_record(self._session.get(path, deadline=deadline)[0], Registration, path)
         except NodeMissing:
             stat = None
-        except msgspec.MsgspecError as error:
-            path = self._tree.registration(topic, subscription)
-            raise StoreError(f"overwritten by another program: {error}", path=path) from error
         if stat is None or registration.kind == "live":
             raise NotSubscribed(
                 topic, f"nobody is registered as {subscription!r}: subscribe again, or purge the letter"

@@ -16,7 +16,7 @@ import msgspec
 from zkms.tree.entry import Entry, parse_entry
 from zkms.tree.paths import Tree
 from zkms.tree.records import Ledger, Part
-from zkms.zookeeper.recipes import read_many, stats_of
+from zkms.zookeeper.recipes import count_created, count_deleted, read_many, stats_of
 from zkms.zookeeper.session import Session, Stat
 
 BUDGET = 50_000
@@ -48,8 +48,8 @@ class QueueCounts(NamedTuple):
 
 
 def flow(stat: Stat) -> QueueCounts:
-    """What a queue's Stat says of its past: ZooKeeper's `cversion` counts both, and `numChildren` is the difference."""
-    return QueueCounts((stat.cversion + stat.numChildren) // 2, (stat.cversion - stat.numChildren) // 2)
+    """How many entries a queue has ever had, and lost, by its Stat."""
+    return QueueCounts(count_created(stat), count_deleted(stat))
 
 
 def measure(

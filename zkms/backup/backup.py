@@ -41,7 +41,7 @@ from zkms.names import FULL_MARK, is_pattern, matches
 from zkms.tree.delayed_names import Delayed, parse_bucket, parse_delayed
 from zkms.tree.entry import Entry, carried, entry_prefix, parse_entry
 from zkms.tree.paths import LAYOUT, Tree, lanes_of
-from zkms.tree.records import Layout, Ledger, Part, Registration, decode
+from zkms.tree.records import Layout, Ledger, Part, Registration, decode, read_record
 from zkms.version import __version__
 from zkms.zookeeper.recipes import children_of, read_many
 from zkms.zookeeper.session import Session
@@ -166,10 +166,7 @@ class _Source:
             paths = [self._tree.registration(topic, name) for name in names]
             for path, (data, _) in self._ask(paths, self._session.get_async).items():
                 name = path.rpartition("/")[2]
-                try:
-                    registration = decode(data, Registration)
-                except msgspec.MsgspecError as error:
-                    raise StoreError("overwritten by another program: delete it, then back up", path=path) from error
+                registration = read_record(data, Registration, path, "delete it, then back up")
                 if registration.kind == "live":
                     continue
                 yield Subscribed(topic, name, registration)
@@ -230,10 +227,7 @@ class _Source:
             except NodeMissing:
                 return set(), {}  # given up meanwhile, or its reader makes it anew
             if before.version == after.version:
-                try:
-                    return set(names), dict(decode(data, Ledger).parts)
-                except msgspec.MsgspecError as error:
-                    raise StoreError(f"overwritten by another program: {error}", path=ledger) from error
+                return set(names), dict(read_record(data, Ledger, ledger).parts)
             time.sleep(0.001 * attempt)
         raise StoreError("its reader acks all the time, and no quiet moment was found: try again", path=queue)
 

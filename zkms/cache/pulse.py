@@ -22,6 +22,7 @@ from zkms.cache.settings import SHARE
 from zkms.cache.store import NEVER, CacheStore, clock
 from zkms.errors import Closed, ConnectionLost, NodeMissing, TransactionFailed, ZkmsError
 from zkms.zookeeper.operations import Check
+from zkms.zookeeper.recipes import count_created
 from zkms.zookeeper.session import State, failed_with
 
 if TYPE_CHECKING:
@@ -152,8 +153,7 @@ class Pulse:
 
     def _applied(self, queue: str, stat: Stat, sent: float) -> bool:
         """Whether all entries that the queue has ever had are dealt with, waiting a while for those that are not."""
-        # ZooKeeper reports 2 * creates - children, as an int32.
-        created = ((stat.cversion + stat.numChildren) & 0xFFFFFFFF) // 2
+        created = count_created(stat)
         pause = LOOK_AGAIN
         while not self._closed:
             if created == 0 or any(q == queue and n >= created for q, n in (self._subscription.seen, self._caught_up)):

@@ -649,7 +649,7 @@ class Consumer:
         for lane in list(self._lanes.values()):
             lane.hold.drain(ACKED_WITHIN)  # or they would find it full still
         try:
-            flag.take_down()
+            flag.clear()
         except ZkmsError:
             with self._lock:
                 self._full = self._full or flag

@@ -277,7 +277,7 @@ class Dispatcher:
         if fetched.entry.body is not None and not fetched.raw:
             raise CannotDecode("the body it points to is missing")
         part = self.hold.parts.get(fetched.entry.sequence)
-        return self._unpacker.unpack_held(fetched, lambda frame: EntryState(self, frame, fetched, part))
+        return self._unpacker.unpack_into(fetched, lambda frame: EntryState(self, frame, fetched, part))
 
     def _passes(self, message: Message) -> bool:
         """Whether a message may be given out now; if not, it has been dealt with."""

@@ -405,7 +405,7 @@ class Subscription:
         flag = FullFlag(self._session, self._tree, self.topic, self.id)
         while not self._closed:
             try:
-                flag.take_down()
+                flag.clear()
                 return
             except ConnectionLost as error:
                 log.info("cannot clear the flag of %r yet: %s", self.topic, error)

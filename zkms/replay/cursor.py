@@ -31,7 +31,6 @@ from zkms.errors import (
     ConnectionLost,
     NodeMissing,
     NotSubscribed,
-    StoreError,
     SubscriptionInUse,
     Unauthorised,
     ZkmsError,
@@ -43,7 +42,7 @@ from zkms.subscribe.live_registration import LiveRegistration
 from zkms.subscribe.options import SubscribeOptions
 from zkms.tree.entry import Entry, parse_entry
 from zkms.tree.full_flag import FullFlag
-from zkms.tree.records import GapRecord, Part, QueueState, decode
+from zkms.tree.records import GapRecord, Part, QueueState, decode, read_record
 from zkms.zookeeper.operations import Operation
 from zkms.zookeeper.recipes import count_created
 from zkms.zookeeper.session import State
@@ -377,7 +376,7 @@ class Cursor:
             last = flagging[-1].sequence
             if self._flag is None or self._flag[0] != last:
                 self._flag = last, FullFlag(self._session, self._tree, self.topic, self.name)
-            self._flag[1].take_down()
+            self._flag[1].clear()
             self._store(ownership, [(entry, None) for entry in flagging], {})
 
     def _store(
@@ -421,7 +420,7 @@ class Cursor:
             names, stat = self._session.children(self._queue, self._news.set)
         except NodeMissing as error:
             raise NotSubscribed(self.topic, f"the subscription {self.name!r} was given up by somebody") from error
-        created = count_created(stat)  # a stranger's znodes too
+        created = count_created(stat)  # also what others than publishers created
         entries = sorted(entry for entry in map(parse_entry, names) if not entry.foreign and entry.sequence < created)
         if len(entries) < len(names):
             log.warning("%s has %d znodes that are not ours: left alone", self._queue, len(names) - len(entries))
@@ -439,10 +438,7 @@ class Cursor:
             return GapRecord("it cannot be told what")
 
     def _state(self) -> QueueState:
-        try:
-            return decode(self._session.get(self._queue)[0], QueueState)
-        except msgspec.MsgspecError as error:
-            raise StoreError(f"overwritten by another program: {error}", path=self._queue) from error
+        return read_record(self._session.get(self._queue)[0], QueueState, self._queue)
 
 
 def _part(before: Part | None, message: int, count: int) -> Part:

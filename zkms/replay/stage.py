@@ -44,7 +44,7 @@ from zkms.publish.receipt import Receipt
 from zkms.publish.shipment import IfNobody
 from zkms.tree.layout import ensure_tree
 from zkms.tree.paths import Tree
-from zkms.tree.records import ProducerState, decode
+from zkms.tree.records import ProducerState, overwritten, read_record
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import Create, Delete, Operation, SetData
 from zkms.zookeeper.session import Session, failed_with
@@ -390,24 +390,22 @@ def _stored(context: Context, producer: str) -> int:
     """The last number that the producer has stored, as far as we have heard."""
     path = context.tree.producer(producer)
     try:
-        return decode(context.session.get(path)[0], ProducerState).seq
+        return read_record(context.session.get(path)[0], ProducerState, path).seq
     except NodeMissing:
         return 0
-    except msgspec.MsgspecError as error:
-        raise StoreError(f"overwritten by another program: {error}", path=path) from error
 
 
 def _rows(raw: bytes, path: str) -> list[Staged]:
     try:
         return msgspec.msgpack.decode(raw, type=list[Staged])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise StoreError(f"overwritten by another program: {error}", path=path) from error
+        raise overwritten(path, error) from error
 
 
 def _count(data: bytes, path: str) -> int:
     """The bytes that a run has staged."""
     if len(data) > 18 or not (data or b"0").isdigit():
-        raise StoreError("overwritten by another program: no number of bytes", path=path)
+        raise overwritten(path, "no number of bytes")
     return int(data or b"0")
 
 
@@ -428,7 +426,7 @@ def read_job(data: bytes, path: str) -> Job:
         for name in ([job.run] if job.run else []) + [chunk.part for chunk in job.chunks]:
             check_name("part", name)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidArgument) as error:
-        raise StoreError(f"overwritten by another program: {error}", path=path) from error
+        raise overwritten(path, error) from error
     return job
 
 

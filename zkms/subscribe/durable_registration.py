@@ -31,7 +31,7 @@ from zkms.security import masked
 from zkms.subscribe.options import DEFAULT_PARTITIONS, SubscribeOptions
 from zkms.trail.hooks import Recorder
 from zkms.tree.paths import Tree, lanes_of
-from zkms.tree.records import GroupPlan, Ledger, Patterns, QueueState, Registration, decode, encode
+from zkms.tree.records import GroupPlan, Ledger, Patterns, QueueState, Registration, decode, encode, read_record
 from zkms.zookeeper.deletion import delete_queue
 from zkms.zookeeper.operations import Check, Create, Delete, Operation, SetData
 from zkms.zookeeper.recipes import children_of, read_many
@@ -125,11 +125,9 @@ class DurableRegistration:
         """The registration of that name."""
         path = self._tree.registration(topic, name)
         try:
-            return decode(self._session.get(path)[0], Registration)
+            return read_record(self._session.get(path)[0], Registration, path)
         except NodeMissing:
             return None
-        except msgspec.MsgspecError as error:
-            raise StoreError(f"overwritten by another program: {error}", path=path) from error
 
     def _operations(self, topic: str, name: str, wanted: Registration) -> list[Operation]:
         tree = self._tree
