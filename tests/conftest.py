@@ -136,7 +136,7 @@ def bus(connect: Connect) -> zkms.Bus:
 def leader(connect: Connect, eventually: Eventually) -> zkms.Bus:
     """A bus that leads the cleaners, and publishes."""
     bus = connect(cleaner=True)
-    eventually(lambda: bus._cleaner is not None and bus._cleaner.leading)
+    eventually(lambda: bus.parts.cleaner is not None and bus.parts.cleaner.leading)
     return bus
 
 

@@ -1,11 +1,11 @@
-"""The leader's view of what is not due yet: the buckets that are near, in a timing wheel, and nothing of the others.
+"""The leader's view of delayed messages: keeps the near buckets in a timing wheel, and moves what is due.
 
-A bucket is loaded when it comes within the horizon. From then on a watch tells of every frame that is added to it. On
-top of that all near buckets are looked at every second, and all names in `delayed/` whenever one was made or removed:
-so a wake-up that is lost, or a publisher whose clock is behind, costs seconds. When all is moved and nobody needs to
-know any more who got what, the bucket is removed.
+A bucket is loaded when it comes within the horizon. From then on a watch reports every frame that is added to it.
+Besides, all near buckets are looked at every second, and all names in `delayed/` whenever one was created or deleted:
+so a lost wake-up, or a publisher whose clock is behind, costs seconds at the most. A bucket is removed when all of it
+is moved and nobody needs to know any more who got what.
 
-Thread: zkms-due. Watches and the cleaner's own thread only leave word for it.
+Thread: zkms-due. Watches and the cleaner's own thread only set flags for it.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class DelayedView:
                 elif self._session.state is State.CONNECTED:
                     wait = self._round(lead)
             except TransactionFailed as error:
-                if lead is not None and error.operation.path == lead.path:
+                if lead is not None and lead.lost_by(error):
                     log.warning("lost the lead: another one moves what is due")
                     if self._lead is lead:
                         self._lead = None

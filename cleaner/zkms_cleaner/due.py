@@ -1,11 +1,11 @@
-"""Moves what is due into the queues: one transaction for many frames, each exactly once.
+"""Moves delayed frames that are due into the queues, each exactly once, many in a transaction.
 
-The transaction checks that we lead and that nobody has come or gone since we looked who subscribes, creates the entries
-in the queues as a publisher would, and deletes the frames from where they waited. So a frame that was moved cannot be
-moved again, by us after a lost reply or by a leader that comes after us: there is nothing left to delete.
+The transaction checks that we lead and that nobody has subscribed or unsubscribed since we looked, creates the entries
+in the queues as a publisher would, and deletes the delayed frames. So a frame that was moved cannot be moved again, by
+us after a lost reply or by a leader that comes after us: there is nothing left to delete.
 
-Who gets it is decided here. Where nobody subscribes, its messages are dead letters of `nobody`. A queue's limits do not
-hold for what is due, for there is nobody left to be told; one that is flagged as full is skipped, as always.
+Who gets a frame is decided here. Where nobody subscribes, its messages become dead letters of `nobody`. The limits of a
+queue do not apply to what is due, since no publisher is there to be told; a queue with a full flag is skipped.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from zkms.tree.paths import Tree
 from zkms.tree.records import DeadLetter, Moved, encode
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Delete, Operation, SetData, transaction_size
-from zkms.zookeeper.recipes import create_if_missing, in_chunks, read_many
+from zkms.zookeeper.recipes import absent, create_if_missing, in_chunks, read_many
 from zkms.zookeeper.session import Session
 from zkms_cleaner.election import Lead
 
@@ -93,16 +93,16 @@ class Due(OutgoingFrame):
         messages, numbers = [self.packed[place] for place in picks], [self.numbers[place] for place in picks]
         return frames.encode(producer, self.seq, self.at, messages, numbers, self.topic)
 
-    def letters(self, tree: Tree, now: float) -> list[Operation]:
-        """A dead letter for each message."""
-        letters = [
+    def dead_letters(self, tree: Tree, now: float) -> list[Operation]:
+        """What creates a dead letter for each message."""
+        records = [
             encode(DeadLetter(self.encode(self.item.producer, (place,), None), self.dead, now)) for place in self.left
         ]
-        return [Create(tree.letter(NOBODY, self.topic, len(letter)), letter, sequence=True) for letter in letters]
+        return [Create(tree.letter(NOBODY, self.topic, len(record)), record, sequence=True) for record in records]
 
 
 class Mover:
-    """Used by one thread."""
+    """Moves frames that are due into the queues of who subscribes to their topics. Used by one thread."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class Mover:
                 self._unsure |= {due.item: due for due in batch}
                 raise
             except TransactionFailed as error:
-                if error.index < len(lead.guard):
+                if lead.lost_by(error):
                     raise
                 attempts += 1
                 if attempts < ATTEMPTS and self._mend(error, owners[error.index]):
@@ -258,10 +258,10 @@ class Mover:
         overhead = self._session.overhead
         checked, *rest = due.operations(self._tree, due.item.producer, snapshot, overhead)
         # A topic that does not exist has no epoch: making it and removing it shows that nobody has made it since.
-        proof: list[Operation] = [checked] if snapshot.epoch >= 0 else [Create(own), Delete(own)]
+        proof: tuple[Operation, ...] = (checked,) if snapshot.epoch >= 0 else absent(own)
         operations = [*proof, *rest]
         if due.dead:
-            operations += due.letters(self._tree, now)
+            operations += due.dead_letters(self._tree, now)
         moved = encode(Moved(due.queues(self._tree), due.skipped))
         operations += [Create(due.item.record(self._tree), moved), Delete(due.item.path(self._tree))]
         if transaction_size(operations, overhead) + 1024 > MAX_TRANSACTION:

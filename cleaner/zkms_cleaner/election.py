@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from zkms.errors import ConnectionLost, NodeMissing
+from zkms.errors import ConnectionLost, NodeMissing, StoreError, TransactionFailed
 from zkms.tree.paths import Tree
 from zkms.zookeeper.operations import Check, Create, Delete, Operation
 from zkms.zookeeper.recipes import attempt
@@ -28,6 +28,10 @@ class Lead:
     def guard(self) -> tuple[Operation, ...]:
         """What every destructive transaction begins with."""
         return (Check(self.path, -1),)
+
+    def lost_by(self, error: StoreError) -> bool:
+        """Whether a transaction was refused because we do not lead any more."""
+        return isinstance(error, TransactionFailed) and error.operation.path == self.path
 
 
 class Election:

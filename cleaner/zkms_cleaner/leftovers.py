@@ -1,9 +1,10 @@
-"""What is past its time: expired messages, remembered ids, topics and groups that nobody uses.
+"""Finds what is past its time: expired messages, remembered ids, topics and groups that nobody uses.
 
-Entries tell by their names when they expire; those of a subscription with a `max_age` are looked at from the oldest on,
+The name of an entry tells when it expires; entries of a subscription with a `max_age` are looked at from the oldest on,
 until one is young enough. Ids are found by their log, a znode for each frame that had any: no id is ever looked at by
-itself. Topics go when nobody has subscribed for an hour; the list of patterns is written along, so that a publisher
-that still knows the topic is refused. Groups and durable subscriptions are kept for ever, unless told otherwise.
+itself. A topic is removed when nobody has subscribed for an hour; the list of patterns is written in the same
+transaction, so that a publisher that still knows the topic is refused. Groups and durable subscriptions are kept for
+ever, unless the cleaner is told otherwise.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from zkms.publish.audience import patterns_in
 from zkms.tree.entry import parse_entry
 from zkms.tree.paths import Tree, hashes_in, id_log_time, lanes_of, subscription_of
 from zkms.tree.records import Ledger, Patterns, QueueState, Registration, decode_or_none, encode
-from zkms.zookeeper.operations import Create, Delete, Operation, SetData
-from zkms.zookeeper.recipes import children_of, grandchildren_of, read_many, stats_of
+from zkms.zookeeper.operations import Delete, Operation, SetData
+from zkms.zookeeper.recipes import absent, children_of, grandchildren_of, read_many, stats_of
 from zkms.zookeeper.session import Session
 from zkms.zookeeper.wire import Stat
 from zkms_cleaner.orphans import OrphanFinding
@@ -84,9 +85,9 @@ class Leftovers:
 
     def _expired(self, kept: dict[tuple[str, str], Registration]) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
         queues = {
-            self._tree.queue(lane, topic): registration.max_age
+            self._tree.queue(queue, topic): registration.max_age
             for (topic, name), registration in kept.items()
-            for lane in lanes_of(name, registration)
+            for queue in lanes_of(name, registration)
         }
         states = read_many(self._session, queues, self._session.get_async)
         waiting = [queue for queue, (_, stat) in states.items() if stat.numChildren]
@@ -139,14 +140,14 @@ class Leftovers:
     # -- subscriptions and topics --------------------------------------------------------------------------------
 
     def _groups(self, orphaned: list[tuple[str, str]]) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
-        """What subscriptions that are gone knew of themselves; each with the proof that nobody has enrolled since."""
+        """What subscriptions that are gone knew of themselves; each with the proof that nobody has registered since."""
         topics = stats_of(self._session, {topic for topic, _ in orphaned}, self._tree.topic)
         for topic, name in orphaned:
-            absent = self._tree.registration(topic, name) if topic in topics else self._tree.topic(topic)
+            missing = self._tree.registration(topic, name) if topic in topics else self._tree.topic(topic)
             group = self._tree.group(name, topic)
             yield (
                 OrphanFinding("group", group, "its subscription is gone"),
-                [Create(absent), Delete(absent), *self._below(group)],
+                [*absent(missing), *self._below(group)],
             )
 
     def _nameless(self, empty: dict[str, Stat]) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
@@ -173,12 +174,12 @@ class Leftovers:
         for (topic, name), registration in kept.items():
             if children_of(self._session, self._tree.members(name, topic)):
                 continue
-            lanes = lanes_of(name, registration)
-            ledgers = [self._tree.ledger(name, topic, number) for number in range(len(lanes))]
+            queues = [self._tree.queue(queue, topic) for queue in lanes_of(name, registration)]
+            ledgers = [self._tree.ledger(name, topic, number) for number in range(len(queues))]
             read = read_many(self._session, ledgers, self._session.get_async)
-            stats = read_many(self._session, [self._tree.queue(lane, topic) for lane in lanes], self._session.get_async)
-            busy = any(stat.numChildren or stat.mtime / 1000 > before for _, stat in stats.values())
-            if busy or len(stats) < len(lanes) or any(stat.mtime / 1000 > before for _, stat in read.values()):
+            stats = stats_of(self._session, queues, str)
+            busy = any(stat.numChildren or stat.mtime / 1000 > before for stat in stats.values())
+            if busy or len(stats) < len(queues) or any(stat.mtime / 1000 > before for _, stat in read.values()):
                 continue
             operations: list[Operation] = [
                 Delete(self._tree.registration(topic, name)),

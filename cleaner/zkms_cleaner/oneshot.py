@@ -84,7 +84,7 @@ def _sweep(
         time.sleep(wait)
         return [*first.removed, *sweeper.sweep(lead).removed]
     except TransactionFailed as error:
-        if error.operation.path != lead.path:
+        if not lead.lost_by(error):
             raise
         raise Failure("lost the lead in the middle of the sweep: another cleaner will finish it") from error
 

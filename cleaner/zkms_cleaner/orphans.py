@@ -1,10 +1,10 @@
-"""What nobody owns any more, found with few requests: one a subscription, one a topic, one for each orphan.
+"""Finds what nobody owns any more with few requests: one a subscription, one a topic, one for each orphan.
 
-Queues are listed before registrations. A subscriber makes both in one transaction, so whoever has a queue in the first
-listing and no registration in the second has none. The queues of a large group may be there before: who registers it
-writes them, so one that was found without a registration is not condemned after that. ZooKeeper counts the entries, so
-no queue is listed, but where a dead producer has left bodies: those were listed first, so one that no queue names then
-has no name left in the tree.
+Queues are listed before registrations. A subscriber creates both in one transaction, so a queue in the first listing
+without a registration in the second has no subscriber. The queues of a large group may be created before it is
+registered; the registration writes to them, so a queue that was found without one is not condemned after that.
+ZooKeeper counts the entries, so queues are listed only where a dead producer has left bodies. Bodies are listed before
+the queues: a body that no queue names then is not needed by anybody.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""One pass of the cleaner over the tree.
+"""One pass of the cleaner over the tree: removes what nobody owns any more, and what is past its time.
 
-A queue whose registration has been missing for the grace period is condemned by one transaction: check that we lead,
-write the reason into the queue at the version we read, prove that the registration does not exist (create and delete
-it), bump the topic's epoch. A subscriber that comes back at that moment either registers first, and we fail, or finds
-its queue condemned and makes a new one. Only then are the entries removed, in transactions that check the lead too, and
-that it is still that queue.
-A producer's node goes when its client has been gone and silent for long. What was set aside in dead/ stays.
+A queue whose registration has been missing for the grace period is condemned by one transaction: it checks that we
+lead, writes the reason into the queue at the version that we read, proves that the registration does not exist, and
+bumps the topic's epoch. A subscriber that comes back at that moment either registers first, and our transaction is
+refused, or it finds its queue condemned and makes a new one. The entries are removed only after that, in transactions
+that check the lead as well, and that it is still the same queue.
+The znode of a producer is removed when its client has been gone and silent for long. What was set aside in dead/ stays.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from typing import Any
 import msgspec
 
 from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, NotEmpty, StoreError, TransactionFailed
+from zkms.names import FULL_MARK
 from zkms.trail.hooks import Recorder
 from zkms.tree.paths import Tree, subscription_of
 from zkms.tree.records import QueueState, decode_or_none, encode
 from zkms.zookeeper.deletion import BATCH, BATCH_BYTES, delete_queue
-from zkms.zookeeper.operations import Check, Create, Delete, Operation, SetData, transaction_size
-from zkms.zookeeper.recipes import in_chunks, read_many
+from zkms.zookeeper.operations import Check, Delete, Operation, SetData, transaction_size
+from zkms.zookeeper.recipes import absent, in_chunks, read_many
 from zkms.zookeeper.session import Session
 from zkms_cleaner.election import Lead
 from zkms_cleaner.leftovers import Leftovers
@@ -136,7 +137,7 @@ class Sweeper:
         if finding.restore >= 0:
             operations.append(Check(self._tree.restores, finding.restore))
         if finding.topic_exists:
-            operations += [Create(registration), Delete(registration)]
+            operations += absent(registration)
             if finding.flagged:
                 operations.append(Delete(self._tree.full_flag(topic, subscription)))
             operations.append(SetData(self._tree.topic(topic), b""))
@@ -177,7 +178,7 @@ class Sweeper:
             except ConnectionLost:
                 raise
             except StoreError as error:
-                if isinstance(error, TransactionFailed) and error.operation.path != finding.path:
+                if isinstance(error, TransactionFailed) and error.operation.path != finding.path:  # the lead's
                     raise
                 self._note(finding, error)
                 continue
@@ -188,8 +189,8 @@ class Sweeper:
         return removed
 
     def _record(self, finding: OrphanFinding, names: Collection[str]) -> None:
-        lane, topic = finding.path.split("/")[-2:]
-        self._trail.purged(lane, topic, names, finding.reason)
+        queue, topic = finding.path.split("/")[-2:]
+        self._trail.purged(queue, topic, names, finding.reason)
 
     def _remove_others(self, lead: Lead, findings: list[OrphanFinding]) -> list[OrphanFinding]:
         transactions = {finding: self._removal(finding) for finding in findings}
@@ -217,11 +218,10 @@ class Sweeper:
     def _removal(self, finding: OrphanFinding) -> list[Operation]:
         parent, name = finding.path.rsplit("/", 1)
         if finding.kind == "producer":
-            client = self._tree.client(name)
-            return [Create(client), Delete(client), Delete(finding.path, finding.version)]
+            return [*absent(self._tree.client(name)), Delete(finding.path, finding.version)]
         if finding.kind == "flag":
-            registration = finding.path[:-1]
-            return [Create(registration), Delete(registration), Delete(finding.path), SetData(parent, b"")]
+            registration = finding.path.removesuffix(FULL_MARK)
+            return [*absent(registration), Delete(finding.path), SetData(parent, b"")]
         return [Delete(finding.path)]
 
     # -- transactions --------------------------------------------------------------------------------------------
@@ -251,15 +251,14 @@ class Sweeper:
         groups: list[tuple[OrphanFinding, ...]],
         note: Callable[[OrphanFinding, StoreError], None] = lambda _finding, _error: None,
     ) -> list[tuple[OrphanFinding, ...]]:
-        guard = lead.guard
 
         def send(group: tuple[OrphanFinding, ...]) -> Future[list[Any]]:
             self._check()
             operations = [operation for finding in group for operation in transactions[finding]]
-            return self._session.multi_async([*guard, *operations])
+            return self._session.multi_async([*lead.guard, *operations])
 
         def failed(group: tuple[OrphanFinding, ...], error: StoreError) -> None:
-            if isinstance(error, ConnectionLost) or (isinstance(error, TransactionFailed) and error.index < len(guard)):
+            if isinstance(error, ConnectionLost) or lead.lost_by(error):
                 raise error
             note(group[0], error)
 

@@ -54,7 +54,7 @@ def test_letters_are_chosen_by_topic_and_subscription(bus: Bus) -> None:
         bus.subscribe(topic, name=name)
     for topic in ("a", "a", "b"):
         bus.publish(topic, "data")
-    for sub in bus.consumers.values():
+    for sub in bus.parts.subscriptions.consumers.values():
         while (message := sub.get(1.0)) is not None:
             message.reject(f"by {sub.id}")
     listed = [(d.subscription, d.topic) for d in bus.dead_letters()]
@@ -148,9 +148,9 @@ def test_a_group_that_was_made_anew_gets_it_by_its_own_partitions(
     meddled: list[bool] = []
 
     def meddle(session: Session, operations: Any, **options: Any) -> Any:
-        if session is bus.session and not meddled:
+        if session is bus.parts.session and not meddled:
             meddled.append(True)
-            other.enrolment.dismiss("jobs", "workers")
+            other.parts.durable_registration.dismiss("jobs", "workers")
             other.create_group("jobs", "workers", partitions=64)
         return multi(session, operations, **options)
 
@@ -198,9 +198,9 @@ def test_what_is_no_message_is_listed_too(bus: Bus, eventually: Eventually) -> N
     """What was found in a queue and is not ours, with what can be told of it; it can be purged, not requeued."""
     sub = bus.subscribe("jobs", group="workers", partitions=1)
     lane = lane_of("workers", 0)
-    queue = bus.tree.queue(lane, "jobs")
-    bus.session.multi([Create(f"{queue}/intruder", b"hello")])
-    bus.session.multi([Create(f"{queue}/f.1.20.", b"zkms" + bytes(20), sequence=True)])
+    queue = bus.parts.tree.queue(lane, "jobs")
+    bus.parts.session.multi([Create(f"{queue}/intruder", b"hello")])
+    bus.parts.session.multi([Create(f"{queue}/f.1.20.", b"zkms" + bytes(20), sequence=True)])
     eventually(lambda: sub.get(0.1) is None and len(bus.dead_letters()) == 2)
     found = {letter.id: letter for letter in bus.dead_letters("jobs", "workers")}
     intruder = found.pop("intruder")

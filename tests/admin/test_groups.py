@@ -102,8 +102,8 @@ def test_an_owner_that_is_gone_is_not_taken_for_a_reader(bus: Bus, eventually: E
     """A ledger that still names a process which is no member any more: the group is not active."""
     sub = bus.subscribe("jobs", group="workers", partitions=1)
     eventually(lambda: sub.partitions == [0] and look(bus, "workers").state == "active")
-    path = bus.tree.ledger("workers", "jobs", 0)
-    bus.session.multi([SetData(path, encode(Ledger("somebody-else", "x", 7)))])
+    path = bus.parts.tree.ledger("workers", "jobs", 0)
+    bus.parts.session.multi([SetData(path, encode(Ledger("somebody-else", "x", 7)))])
     info = look(bus, "workers")
     assert (info.state, info.partitions[0].owner, info.partitions[0].epoch) == ("rebalancing", "somebody-else", 7)
     assert info.members[0].partitions == []
@@ -150,9 +150,9 @@ def test_garbage_does_not_stop_the_look(bus: Bus) -> None:
     bus.create_group("jobs", "workers", partitions=2)
     bus.create_group("jobs", "fine", partitions=1)
     bus.create_group("jobs", "removed", partitions=1)
-    bus.session.multi([SetData(bus.tree.registration("jobs", "workers"), b"\xff{")])
-    bus.session.multi([SetData(bus.tree.ledger("fine", "jobs", 0), b"oops")])
-    bus.session.multi([Delete(bus.tree.registration("jobs", "removed"))])
+    bus.parts.session.multi([SetData(bus.parts.tree.registration("jobs", "workers"), b"\xff{")])
+    bus.parts.session.multi([SetData(bus.parts.tree.ledger("fine", "jobs", 0), b"oops")])
+    bus.parts.session.multi([Delete(bus.parts.tree.registration("jobs", "removed"))])
     states = {g.name: (g.kind, g.state) for g in bus.groups()}
     assert states == {
         "workers": ("garbage", "garbage"),

@@ -78,11 +78,11 @@ def test_a_full_queue_is_told(bus: Bus, eventually: Eventually) -> None:
 def test_a_topic_that_is_made_anew_is_watched_again(bus: Bus, eventually: Eventually) -> None:
     """Deleted and made again, however quickly: what happens in it afterwards is told."""
     told: list[Change] = []
-    path = bus.tree.topic("news")
-    bus.session.multi([Create(path)])
+    path = bus.parts.tree.topic("news")
+    bus.parts.session.multi([Create(path)])
     with bus.watch(told.append):
         for _ in range(20):
-            bus.session.multi([Delete(path), Create(path)])
+            bus.parts.session.multi([Delete(path), Create(path)])
         sub = bus.subscribe("news")
         eventually(lambda: Change("subscription", "added", "news", sub.id) in told)
 
@@ -142,7 +142,7 @@ def test_what_is_too_much_is_not_watched(
     told: list[Change] = []
     with bus.watch(told.append):
         for topic in ("a", "b", "c"):
-            bus.session.multi([Create(bus.tree.topic(topic))])
+            bus.parts.session.multi([Create(bus.parts.tree.topic(topic))])
         eventually(lambda: Change("topic", "added", "c") in told)
         eventually(lambda: "too much to watch" in caplog.text)
 

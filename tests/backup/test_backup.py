@@ -19,13 +19,13 @@ from zkms.backup.archive import (
     End,
     EntryRecord,
     Header,
-    LaneRecord,
     LateRecord,
+    PartitionRecord,
     Subscribed,
     Writer,
     records,
 )
-from zkms.backup.backup import _Lane, _Source, back_up
+from zkms.backup.backup import _Partition, _Source, back_up
 from zkms.backup.restore import RootInUse, restore
 from zkms.backup.verify import examine
 from zkms.server.server import Server
@@ -141,14 +141,14 @@ def test_what_becomes_due_while_it_is_read_comes_back_once_for_everybody(
     topics = {"a": "orders", "b": "orders", "every": "*"}
     for name, topic in topics.items():
         bus.subscribe(topic, name=name).close()
-    read = _Source._lane
+    read = _Source._partition
 
-    def until_due(self: _Source, lane: _Lane) -> Iterator[LaneRecord | EntryRecord]:
-        if lane.subscription == "b":
+    def until_due(self: _Source, partition: _Partition) -> Iterator[PartitionRecord | EntryRecord]:
+        if partition.subscription == "b":
             eventually(lambda: not bus.delayed(), timeout=120.0, what="the message is moved to its queues")
-        return read(self, lane)
+        return read(self, partition)
 
-    monkeypatch.setattr(_Source, "_lane", until_due)
+    monkeypatch.setattr(_Source, "_partition", until_due)
     for delay in (2.0, 10.0, 40.0):  # a slow machine needs longer to begin
         bus.publish("orders", "before")
         bus.publish("orders", "now due", delay=delay)
@@ -346,16 +346,16 @@ def test_what_lies_at_the_place_of_the_part_is_not_written_to(
     assert not part.exists()
 
 
-CRAFTED: dict[str, tuple[list[Subscribed | LaneRecord], float, str]] = {
+CRAFTED: dict[str, tuple[list[Subscribed | PartitionRecord], float, str]] = {
     "a ledger of entries that are not there": (
-        [Subscribed("orders", "billing", Registration("c", 10, "durable")), LaneRecord(0, 0, {5: Part(1)})],
+        [Subscribed("orders", "billing", Registration("c", 10, "durable")), PartitionRecord(0, 0, {5: Part(1)})],
         0.0,
         "entry 5 is missing",
     ),
     "a time that no clock shows": ([], 1e300, "no time"),
     "a time that is none": ([], float("nan"), "no time"),
     "a subscription twice": (
-        [Subscribed("orders", "billing", Registration("c", 10, "durable")), LaneRecord(0, 0)] * 2,
+        [Subscribed("orders", "billing", Registration("c", 10, "durable")), PartitionRecord(0, 0)] * 2,
         0.0,
         "twice",
     ),

@@ -82,7 +82,7 @@ def test_a_backup_that_is_not_all_says_so(
 ) -> None:
     """By its exit code, when it is made; and in words again, when it is restored."""
     bus.subscribe("orders", name="billing").close()
-    locked = lock(bus.tree.queue("billing", "orders"))
+    locked = lock(bus.parts.tree.queue("billing", "orders"))
     done = quick("backup", str(tmp_path / "kept"))
     assert done.returncode == Exit.AMISS
     assert f"permission to read: 1 znode: {locked}." in done.stderr

@@ -136,7 +136,7 @@ def test_a_lane_that_was_removed_meanwhile_is_noticed(
     group: Path, session: Session, other: Tree, beside: Bus, before: Callable[..., None], nth: int
 ) -> None:
     """By a cleaner that waits for nobody, before the next lane is made or before it is filled; then it is run again."""
-    sweeper, lead = Sweeper(beside.session, other, grace=0.0), _lead(beside.session, other)
+    sweeper, lead = Sweeper(beside.parts.session, other, grace=0.0), _lead(beside.parts.session, other)
     removed: list[str] = []
     before(
         f"{other.messages}/workers#1/", lambda: removed.extend(each.path for each in sweeper.sweep(lead).removed), nth
@@ -153,7 +153,10 @@ def test_cleaners_leave_alone_what_is_being_restored(
 ) -> None:
     """However long it takes, as long as it goes on; when it has ended in the middle, its queues go."""
     now = 1000.0
-    sweeper, lead = Sweeper(beside.session, other, grace=30.0, clock=lambda: now), _lead(beside.session, other)
+    sweeper, lead = (
+        Sweeper(beside.parts.session, other, grace=30.0, clock=lambda: now),
+        _lead(beside.parts.session, other),
+    )
     filled = other.queue("workers#0", "jobs")
     removed: list[str] = []
 
@@ -190,7 +193,7 @@ def test_ledgers_that_are_too_large_together_come_back(
         tried = {0: Part(0, "", {0: Try(1, 1e10, f"{lane} " + "x" * 40_000)})}
         session.multi([SetData(tree.ledger("workers", "jobs", lane), encode(Ledger(parts=tried)))])
     back_up(session, tree, tmp_path / "kept")
-    sweeper, lead = Sweeper(beside.session, other, grace=30.0), _lead(beside.session, other)
+    sweeper, lead = Sweeper(beside.parts.session, other, grace=30.0), _lead(beside.parts.session, other)
     removed: list[str] = []
     before(
         other.ledger("workers", "jobs", lanes - 1),
@@ -322,7 +325,7 @@ def test_one_restore_writes_at_a_time(
     group: Path, session: Session, other: Tree, beside: Bus, before: Callable[..., None]
 ) -> None:
     """The one that was begun last; the other ends with a sentence, and has not harmed it."""
-    before(f"{other.messages}/workers#1/", lambda: restore(beside.session, other, group))
+    before(f"{other.messages}/workers#1/", lambda: restore(beside.parts.session, other, group))
     with pytest.raises(zkms.StoreError, match="another restore has taken over"):
         restore(session, other, group)
     assert sorted(message.data for message in drain(beside, "jobs", group="workers")) == [*range(KEYS)]

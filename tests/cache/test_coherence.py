@@ -116,7 +116,7 @@ def cut_off_for_longer_than_its_session(node: MakeCache, proxy: Proxy, eventuall
     assert there.invalidate(1, wait=10.0), "the dead are not waited for"
     served = cut.get(1)
     proxy.heal()
-    eventually(lambda: cut.trusted and cut._bus.session.generation > 1, what="trust")
+    eventually(lambda: cut.trusted and cut._bus.parts.session.generation > 1, what="trust")
     return cut, served
 
 

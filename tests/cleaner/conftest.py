@@ -25,7 +25,7 @@ def observer(connect: Connect) -> Bus:
 @pytest.fixture
 def lead(observer: Bus) -> Lead:
     """The lead, held by the observer."""
-    held = Election(observer.session, observer.tree, observer.client_id).lead()
+    held = Election(observer.parts.session, observer.parts.tree, observer.client_id).lead()
     assert held is not None
     return held
 

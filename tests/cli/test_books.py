@@ -166,7 +166,7 @@ def test_zookeeper_grows(client: Callable[..., Bus], play: Play) -> None:
     dead.subscribe("news")
     for n in range(20):
         bus.publish("news", n)
-    dead.session.close()  # as a killed process: nothing is given up
+    dead.parts.session.close()  # as a killed process: nothing is given up
     play("grows: seen")
     play("grows: mended")
     play("grows: over")

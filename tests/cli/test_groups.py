@@ -116,8 +116,8 @@ def test_dead_letters_are_requeued(quick: Quick, bus: zkms.Bus) -> None:
     assert again is not None
     assert (again.data, again.attempts) == (1, 1)
     again.ack()
-    shelf = bus.tree.dead_queue("workers", "jobs")
-    bus.session.multi([Create(f"{shelf}/intruder", b"?")])
+    shelf = bus.parts.tree.dead_queue("workers", "jobs")
+    bus.parts.session.multi([Create(f"{shelf}/intruder", b"?")])
     done = quick("dead", "requeue", "--all", "--subscription", "workers", "--json")
     assert (done.returncode, json.loads(done.stdout)) == (Exit.ERROR, {"requeued": 3, "kept": 1})
     assert "intruder of workers" in done.stderr

@@ -226,7 +226,7 @@ def test_garbage_is_told_on_stderr(cli: Cli, bus: zkms.Bus, zookeeper: Server, k
     """What another program wrote into the queue is reported, and blocks nothing."""
     with cli.subscriber("news", "--count", "1") as sub:
         [queue] = bus.queues()
-        kazoo.create(f"{bus.tree.queue(queue.subscription, 'news')}/intruder", b"\x00")
+        kazoo.create(f"{bus.parts.tree.queue(queue.subscription, 'news')}/intruder", b"\x00")
         bus.publish("news", "fine")
         code, out, err = finished(sub)
     assert (code, out) == (Exit.OK, "fine\n")

@@ -24,7 +24,7 @@ def close_while_cut_off(sub: Consumer, worker: Bus, proxy: Proxy, eventually: Ev
     """Close a subscription when ZooKeeper cannot be told; it can again when this returns."""
     proxy.refuse()
     proxy.drop()
-    eventually(lambda: worker.session.state is not State.CONNECTED)
+    eventually(lambda: worker.parts.session.state is not State.CONNECTED)
     began = time.monotonic()
     sub.close(timeout=2.0)
     assert time.monotonic() - began < 5.0
@@ -58,7 +58,7 @@ def check_a_member_that_has_left_is_not_waited_for(
     close_while_cut_off(sub, worker, proxy, eventually)
     bus.publish_many("jobs", range(10), key=str)
     assert numbers(connect().subscribe("jobs", group="workers"), 10, within) == set(range(10))
-    assert worker.session.generation == 1  # no session's end has helped
+    assert worker.parts.session.generation == 1  # no session's end has helped
 
 
 def test_a_member_that_has_left_is_not_waited_for(
@@ -85,10 +85,10 @@ def test_a_durable_subscription_can_be_read_elsewhere(
     sub = worker.subscribe("jobs", name="ledger")
     bus.publish_many("jobs", range(10))
     close_while_cut_off(sub, worker, proxy, eventually)
-    member = bus.tree.member("ledger", "jobs", worker.client_id)
-    eventually(lambda: bus.session.exists(member) is None)
+    member = bus.parts.tree.member("ledger", "jobs", worker.client_id)
+    eventually(lambda: bus.parts.session.exists(member) is None)
     assert numbers(connect().subscribe("jobs", name="ledger"), 10) == set(range(10))
-    assert worker.session.generation == 1
+    assert worker.parts.session.generation == 1
 
 
 def check_one_that_is_back_does_not_keep_what_it_has_forgotten(
@@ -103,18 +103,20 @@ def check_one_that_is_back_does_not_keep_what_it_has_forgotten(
     worker = connect(hosts=proxy.hosts, session_timeout=LONG, client_id="b")
     sub = worker.subscribe("jobs", group="workers", partitions=2)
     eventually(lambda: sub.partitions == [0, 1])
-    monkeypatch.setattr(worker.registrar, "_take_away", lambda *_args: None)  # it is back before that is done
+    monkeypatch.setattr(
+        worker.parts.live_registration, "_take_away", lambda *_args: None
+    )  # it is back before that is done
     monkeypatch.setattr(sub, "_give_back", lambda *_args: False)  # nor has a slow thread time for it
     close_while_cut_off(sub, worker, proxy, eventually)
-    eventually(lambda: worker.session.state is State.CONNECTED and not sub._rota._thread.is_alive())
+    eventually(lambda: worker.parts.session.state is State.CONNECTED and not sub._rota._thread.is_alive())
     other = connect(client_id="a").subscribe("jobs", group="workers")  # the first by name: it makes the plan
-    plan = bus.tree.group("workers", "jobs")
-    eventually(lambda: b'"a"' in bus.session.get(plan)[0])
+    plan = bus.parts.tree.group("workers", "jobs")
+    eventually(lambda: b'"a"' in bus.parts.session.get(plan)[0])
     again = worker.subscribe("jobs", group="workers")
     bus.publish_many("jobs", range(10), key=str)
     eventually(lambda: sorted(other.partitions + again.partitions) == [0, 1], timeout=within)
     assert numbers(other, 1)
-    assert worker.session.generation == 1
+    assert worker.parts.session.generation == 1
 
 
 def test_one_that_is_back_does_not_keep_what_it_has_forgotten(
@@ -143,7 +145,7 @@ def test_a_reader_that_leaves_late_does_not_take_its_successors_place(bus: Bus, 
     first.close()
     second = worker.subscribe("jobs", group="workers")
     first._rota.leave()
-    assert bus.session.exists(bus.tree.member("workers", "jobs", worker.client_id)) is not None
+    assert bus.parts.session.exists(bus.parts.tree.member("workers", "jobs", worker.client_id)) is not None
     bus.publish("jobs", 1)
     assert numbers(second, 1) == {1}
 
@@ -161,7 +163,7 @@ def test_a_reader_that_could_not_begin_is_no_member(
         patched.setattr(GroupMember, "claim_alone", fail)
         with pytest.raises(ConnectionLost):
             worker.subscribe("jobs", name="ledger")
-    assert bus.session.exists(bus.tree.member("ledger", "jobs", worker.client_id)) is None
+    assert bus.parts.session.exists(bus.parts.tree.member("ledger", "jobs", worker.client_id)) is None
 
 
 def test_a_member_is_a_new_znode_also_if_an_attempt_at_it_failed(
@@ -170,9 +172,9 @@ def test_a_member_is_a_new_znode_also_if_an_attempt_at_it_failed(
     """The one of before must not be taken for it: it would stand for what nobody reads."""
     worker = connect()
     sub = worker.subscribe("jobs", group="workers", partitions=1)
-    path = bus.tree.member("workers", "jobs", worker.client_id)
-    before = bus.session.exists(path)
-    multi = worker.session.multi
+    path = bus.parts.tree.member("workers", "jobs", worker.client_id)
+    before = bus.parts.session.exists(path)
+    multi = worker.parts.session.multi
     lost: list[str] = []
 
     def lose(operations: Sequence[Operation], **options: Any) -> list[Any]:
@@ -181,9 +183,9 @@ def test_a_member_is_a_new_znode_also_if_an_attempt_at_it_failed(
             raise ConnectionLost("made up")
         return multi(operations, **options)
 
-    monkeypatch.setattr(worker.session, "multi", lose)
+    monkeypatch.setattr(worker.parts.session, "multi", lose)
     sub._rota.join()
-    after = bus.session.exists(path)
+    after = bus.parts.session.exists(path)
     assert lost
     assert before is not None
     assert after is not None

@@ -127,7 +127,7 @@ def test_each_reader_has_an_epoch_of_its_own(bus: Bus, connect: Connect) -> None
     for _ in range(3):
         reader = connect()
         reader.subscribe("users", name="audit")
-        data, _stat = bus.session.get(bus.tree.ledger("audit", "users", 0))
+        data, _stat = bus.parts.session.get(bus.parts.tree.ledger("audit", "users", 0))
         epochs.append(decode(data, Ledger).epoch)
         reader.close()
     assert epochs == [1, 2, 3]
@@ -140,7 +140,7 @@ def test_unsubscribe_gives_the_place_up_and_frees_all(bus: Bus, connect: Connect
     sub.unsubscribe()
     assert bus.queues() == []
     assert bus.subscriptions("users") == []
-    assert bus.session.children(bus.tree.groups)[0] == []
+    assert bus.parts.session.children(bus.parts.tree.groups)[0] == []
     with pytest.raises(zkms.NoSubscribers):
         bus.publish("users", 1)
     with pytest.raises(NotSubscribed):
@@ -219,7 +219,7 @@ def test_a_session_that_expires_loses_nothing(bus: Bus, connect: Connect, eventu
     while len(rest) < 2:
         rest += sub.fetch(5, timeout=10)
     assert [message.data for message in rest] == [2, 3]
-    eventually(lambda: bus.enrolment.members("users", "audit") == [reader.client_id])
+    eventually(lambda: bus.parts.durable_registration.members("users", "audit") == [reader.client_id])
 
 
 def test_a_hold_that_cannot_tell_asks_the_ledger(bus: Bus, connect: Connect) -> None:
@@ -243,8 +243,8 @@ def test_a_queue_that_somebody_removes_is_made_anew_and_said(
     sub = connect().subscribe("users", name="audit", on_gap=gaps.append)
     bus.publish_many("users", range(3))
     assert len(sub.fetch(2, timeout=10)) == 2
-    delete_queue(bus.session, bus.tree.queue("audit", "users"))
-    eventually(lambda: bus.session.exists(bus.tree.queue("audit", "users")) is not None)
+    delete_queue(bus.parts.session, bus.parts.tree.queue("audit", "users"))
+    eventually(lambda: bus.parts.session.exists(bus.parts.tree.queue("audit", "users")) is not None)
     bus.publish("users", "after")
     message = sub.get(timeout=10)
     while message is not None and message.data != "after":
@@ -293,11 +293,11 @@ def test_the_ledger_forgets_entries_that_others_have_removed(
     bus.publish_many("users", range(3))
     subscription.fetch(3, timeout=10)[0].ack()
     reader.close()
-    path = bus.tree.ledger("audit", "users", 0)
-    assert set(decode(bus.session.get(path)[0], Ledger).parts) == {0}
-    delete_children(bus.session, bus.tree.queue("audit", "users"))
+    path = bus.parts.tree.ledger("audit", "users", 0)
+    assert set(decode(bus.parts.session.get(path)[0], Ledger).parts) == {0}
+    delete_children(bus.parts.session, bus.parts.tree.queue("audit", "users"))
     again = connect().subscribe("users", name="audit")
-    eventually(lambda: decode(bus.session.get(path)[0], Ledger).parts == {})
+    eventually(lambda: decode(bus.parts.session.get(path)[0], Ledger).parts == {})
     bus.publish("users", 3)
     message = again.get(timeout=10)
     assert message is not None
@@ -318,7 +318,9 @@ def dropping(bus: Bus, connect: Connect, on_gap: Callable[[zkms.Gap], object]) -
 
 def gap_entries(bus: Bus) -> list[str]:
     """Gaps in that reader's queue."""
-    return [name for name in bus.session.children(bus.tree.queue("latest", "users"))[0] if parse_entry(name).gap]
+    return [
+        name for name in bus.parts.session.children(bus.parts.tree.queue("latest", "users"))[0] if parse_entry(name).gap
+    ]
 
 
 def test_a_gap_is_told_before_a_message_from_behind_it_is_given_out(bus: Bus, connect: Connect) -> None:
@@ -382,10 +384,10 @@ def test_nothing_is_noted_of_an_entry_that_is_known_to_be_gone(bus: Bus, connect
     sub, held = dropping(bus, connect, lambda _gap: None)
     for _ in range(3):
         sub.get(timeout=10).ack()
-    path = bus.tree.ledger("latest", "users", 0)
+    path = bus.parts.tree.ledger("latest", "users", 0)
     held[0].ack()
-    assert decode(bus.session.get(path)[0], Ledger).parts == {}
+    assert decode(bus.parts.session.get(path)[0], Ledger).parts == {}
     held[1].ack()
     assert sub.lanes[0].hold.drain(10.0)
-    assert decode(bus.session.get(path)[0], Ledger).parts == {}
-    assert bus.session.children(bus.tree.queue("latest", "users"))[0] == []
+    assert decode(bus.parts.session.get(path)[0], Ledger).parts == {}
+    assert bus.parts.session.children(bus.parts.tree.queue("latest", "users"))[0] == []

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.on_asyncio_too
 
 def dead_letters(bus: Bus, group: str, topic: str) -> int:
     """How many there are."""
-    stat = bus.session.exists(bus.tree.dead_queue(group, topic))
+    stat = bus.parts.session.exists(bus.parts.tree.dead_queue(group, topic))
     return 0 if stat is None else stat.numChildren
 
 
@@ -49,9 +49,9 @@ def test_who_founds_a_group_a_moment_too_late_joins_it(
 
     def look(topic: str, name: str) -> Registration | None:
         looked.append(None)
-        return None if len(looked) == 1 else DurableRegistration.find(late.enrolment, topic, name)
+        return None if len(looked) == 1 else DurableRegistration.find(late.parts.durable_registration, topic, name)
 
-    monkeypatch.setattr(late.enrolment, "find", look)
+    monkeypatch.setattr(late.parts.durable_registration, "find", look)
     second = late.subscribe("jobs", group="workers", partitions=2)
     bus.publish_many("jobs", range(8), key=str)
     got: set[int] = set()
@@ -68,16 +68,16 @@ def test_who_founds_a_group_a_moment_too_late_joins_it(
 def test_a_group_is_founded_on_what_an_older_one_has_left(bus: Bus) -> None:
     """One that was interrupted when it was given up, and had more partitions."""
     bus.create_group("jobs", "workers", partitions=4)
-    bus.session.multi([Delete(bus.tree.registration("jobs", "workers"))])
+    bus.parts.session.multi([Delete(bus.parts.tree.registration("jobs", "workers"))])
     sub = bus.subscribe("jobs", group="workers", partitions=2)
     bus.publish("jobs", 1, key="a")
     message = sub.get(timeout=30)
     assert message is not None
     message.ack()
-    assert sorted(bus.session.children(bus.tree.ledgers("workers", "jobs"))[0]) == ["0", "1"]
+    assert sorted(bus.parts.session.children(bus.parts.tree.ledgers("workers", "jobs"))[0]) == ["0", "1"]
     sub.unsubscribe()
-    assert bus.session.exists(bus.tree.group("workers", "jobs")) is None
-    assert bus.session.exists(bus.tree.queue("workers#0", "jobs")) is None
+    assert bus.parts.session.exists(bus.parts.tree.group("workers", "jobs")) is None
+    assert bus.parts.session.exists(bus.parts.tree.queue("workers#0", "jobs")) is None
 
 
 def test_each_message_goes_to_one_member(bus: Bus, connect: Connect, eventually: Eventually) -> None:
@@ -424,7 +424,7 @@ def test_a_message_that_would_not_fit_as_a_dead_letter_is_refused(bus: Bus, conn
 def test_a_message_that_was_overtaken_after_a_takeover_can_be_given_back_and_acked(bus: Bus, connect: Connect) -> None:
     """One behind it in its frame was reserved before it: that says nothing of this one, which waits for its key."""
     bus.create_group("jobs", "workers", partitions=1)
-    bus.session.multi([SetData(bus.tree.ledger("workers", "jobs", 0), encode(Ledger("dead", "x", 1)))])
+    bus.parts.session.multi([SetData(bus.parts.tree.ledger("workers", "jobs", 0), encode(Ledger("dead", "x", 1)))])
     bus.publish("jobs", "first", key="a")
     bus.publish_many("jobs", ["second", "other"], key=lambda data: "b" if data == "other" else "a")
     sub = connect().subscribe("jobs", group="workers", partitions=1, max_attempts=None)
@@ -448,7 +448,7 @@ def test_the_letter_of_a_message_that_its_readers_died_of_says_how_often(
     bus.create_group("jobs", "workers", partitions=1)
     bus.publish("jobs", "poison")
     ledger = Ledger("dead", "x", 3, {0: Part(0, "", {0: Try(3)})})
-    bus.session.multi([SetData(bus.tree.ledger("workers", "jobs", 0), encode(ledger))])
+    bus.parts.session.multi([SetData(bus.parts.tree.ledger("workers", "jobs", 0), encode(ledger))])
     sub = connect().subscribe("jobs", group="workers", partitions=1, max_attempts=3)
     assert sub.get(timeout=0.5) is None
     eventually(lambda: len(bus.dead_letters()) == 1)

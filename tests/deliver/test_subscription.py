@@ -126,7 +126,7 @@ def test_closing_leaves_a_hanging_handler_behind_in_bounded_time(connect: Connec
     began = time.monotonic()
     bus.close(timeout=1.0)
     assert time.monotonic() - began < 8
-    assert bus.session.state.value == "closed"
+    assert bus.parts.session.state.value == "closed"
     for listener in listeners:
         listener.go.set()
 
@@ -575,8 +575,8 @@ def test_a_listing_that_zookeeper_refuses_is_asked_again(bus: Bus, monkeypatch: 
 
     bus.publish("users", 1)
     assert sub.get(timeout=5).data == 1
-    monkeypatch.setattr(bus.session, "call_children", refuse)
-    bus.session._client.drop()  # after a reconnect the queue is listed
+    monkeypatch.setattr(bus.parts.session, "call_children", refuse)
+    bus.parts.session._client.drop()  # after a reconnect the queue is listed
     bus.publish("users", 2)
     assert sub.get(timeout=10).data == 2
-    assert refused == [bus.tree.queue(sub.id, "users")]
+    assert refused == [bus.parts.tree.queue(sub.id, "users")]

@@ -144,10 +144,10 @@ def test_a_server_without_persistent_watches_is_listed_at_each_change(
     listener = Listener()
     listener.subscribe(reader, "users")
     exchange(bus, listener, eventually)
-    assert reader.session.old_server
+    assert reader.parts.session.old_server
     assert proxy.requests["add_watch"] == 1
     proxy.drop()
-    eventually(lambda: reader.session.state is State.CONNECTED)
+    eventually(lambda: reader.parts.session.state is State.CONNECTED)
     exchange_again = ["after the reconnect", LARGE]
     for data in exchange_again:
         bus.publish("users", data)
@@ -215,7 +215,7 @@ def test_a_queue_that_was_made_again_while_nobody_looked_is_a_gap(
     queue = tree.queue(sub.id, "users")
     proxy.refuse()
     proxy.drop()
-    eventually(lambda: reader.session.state is State.SUSPENDED)
+    eventually(lambda: reader.parts.session.state is State.SUSPENDED)
     state, _ = raw.get(queue)
     raw.delete(queue)
     raw.create(queue, state)
@@ -238,7 +238,7 @@ def test_a_gap_does_not_overtake_what_was_heard_of_before_it(
     eventually(lambda: len(sub._reader._heard) == 2)  # type: ignore[union-attr]
     proxy.refuse()
     proxy.drop()
-    eventually(lambda: reader.session.state is State.SUSPENDED)
+    eventually(lambda: reader.parts.session.state is State.SUSPENDED)
     bus.publish("users", "removed")
     queue = tree.queue(sub.id, "users")
     raw.delete(f"{queue}/{max(map(parse_entry, raw.get_children(queue))).name}")
@@ -263,7 +263,7 @@ def test_a_gap_does_not_overtake_what_is_being_fetched(
     eventually(lambda: sub._reader is not None and sub._reader._made)  # from then on by events alone
     for number in range(0, 20, 2):
         go = threading.Event()
-        reader.session.post(go.wait, 5.0)  # all that happens now is heard of at once
+        reader.parts.session.post(go.wait, 5.0)  # all that happens now is heard of at once
         bus.publish("users", LARGE)
         name = f"{queue}/{entry_prefix(1, 5, carried=b'other')}{number + 1:010}"
         multi = raw.transaction()

@@ -88,7 +88,7 @@ class Stream:
 def check(listener: Listener, last: int, first: int = 0) -> None:
     """All numbers once and in order; without a gap, unless its session expired: then it was told."""
     got = listener.await_last(last, timeout=60)
-    if listener.bus.session.generation == 1:
+    if listener.bus.parts.session.generation == 1:
         assert listener.gaps == []
         assert got == list(range(first, last + 1))
     else:
@@ -168,8 +168,8 @@ def test_an_ensemble_restarted_as_a_whole_keeps_sessions_queues_and_numbers(
 
 def node_of(bus: zkms.Bus, server: Server) -> int:
     """Which node a bus is connected to."""
-    assert bus.session._client.handler.connection is not None
-    return server.ports.index(bus.session._client.handler.connection.getpeername()[1])
+    assert bus.parts.session._client.handler.connection is not None
+    return server.ports.index(bus.parts.session._client.handler.connection.getpeername()[1])
 
 
 def test_clients_of_a_follower_that_stops_answering_move_on_within_their_session_time(
@@ -230,4 +230,4 @@ def test_a_leader_cut_off_from_the_network_costs_no_message(docker_needed: None,
             last = stream.end()
         for listener in listeners:
             check(listener, last)
-            eventually(lambda listener=listener: listener.bus.session.state is State.CONNECTED)
+            eventually(lambda listener=listener: listener.bus.parts.session.state is State.CONNECTED)

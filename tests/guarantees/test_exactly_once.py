@@ -141,8 +141,8 @@ def test_a_stream_of_frames_is_stored_once_and_in_order_wherever_it_is_cut(
     for listener in listeners:
         assert listener.await_last("last") == published
         assert listener.gaps == []
-    bodies = bus.tree.bodies_of(bus.client_id)
-    eventually(lambda: bus.session.children(bodies)[0] == [], what="the end of all bodies")
+    bodies = bus.parts.tree.bodies_of(bus.client_id)
+    eventually(lambda: bus.parts.session.children(bodies)[0] == [], what="the end of all bodies")
 
 
 @pytest.mark.usefixtures("audited")
@@ -197,7 +197,7 @@ def test_a_publisher_whose_session_expires_in_mid_stream_goes_on_where_it_was(
     expected: list[object] = []
     try:
         deadline = time.monotonic() + 20
-        while bus.session.generation < 4:
+        while bus.parts.session.generation < 4:
             assert time.monotonic() < deadline
             batch: list[object] = [f"{len(expected)}.{i}" for i in range(200)]
             expected += batch
@@ -301,7 +301,7 @@ def test_a_subscribe_that_raised_leaves_no_registration_behind(
     proxy.heal()
     eventually(lambda: not publisher.subscriptions(TOPIC), what="the end of the registration")
     eventually(lambda: not publisher.queues())
-    assert bus.session.generation == 1
+    assert bus.parts.session.generation == 1
     with bus.subscribe(TOPIC) as subscription:
         publisher.publish(TOPIC, "again")
         assert subscription.get(timeout=5).data == "again"
@@ -337,7 +337,7 @@ def test_registering_again_after_an_expiry_survives_the_loss_of_any_request(
     """One gap, then every message once; also where the old queue has been removed and a new one has to be made."""
     listener = Listener(connect(through=proxy), TOPIC)
     publisher = connect()
-    tree, session = publisher.tree, listener.bus.session
+    tree, session = publisher.parts.tree, listener.bus.parts.session
     expected: list[object] = []
 
     def publish(data: object) -> None:
@@ -356,7 +356,7 @@ def test_registering_again_after_an_expiry_survives_the_loss_of_any_request(
         client.stop()
         client.close()
         if removed:
-            delete_queue(publisher.session, tree.queue(listener.subscription.id, TOPIC))
+            delete_queue(publisher.parts.session, tree.queue(listener.subscription.id, TOPIC))
         listener.gaps.clear()
         return generation
 
@@ -415,7 +415,7 @@ def test_a_request_that_fails_alone_does_not_shift_the_answers_behind_it(
     with bus.subscribe("blocker") as blocker:
         publisher.publish("blocker", "warm up")
         assert blocker.get(timeout=5) is not None
-    call_get = bus.session.call_get
+    call_get = bus.parts.session.call_get
     asked: list[tuple[str, Done]] = []
     numbers = [str(i).zfill(1000) for i in range(10)]  # too large for a name: they have to be asked for
 
@@ -427,12 +427,12 @@ def test_a_request_that_fails_alone_does_not_shift_the_answers_behind_it(
                 if place != 2:
                     call_get(wanted, told)
                 else:
-                    bus.session.post(told, None, zkms.ConnectionLost("throttled", path=wanted))
+                    bus.parts.session.post(told, None, zkms.ConnectionLost("throttled", path=wanted))
         elif len(asked) > len(numbers):
             call_get(path, done)
 
     listener = Listener(bus, TOPIC)
-    monkeypatch.setattr(bus.session, "call_get", throttled)
+    monkeypatch.setattr(bus.parts.session, "call_get", throttled)
     for number in numbers:
         publisher.publish(TOPIC, number)
     assert listener.await_last(numbers[-1]) == numbers
@@ -453,7 +453,7 @@ def test_acks_under_the_longest_names_fit_into_their_transactions(
         bus.publish(topic, i)
     messages = [subscription.get(timeout=10) for _ in range(500)]
     hold = threading.Event()
-    bus.session.post(lambda: hold.wait(10))  # so that all of them wait together
+    bus.parts.session.post(lambda: hold.wait(10))  # so that all of them wait together
     for message in messages:
         message.ack()
     hold.set()

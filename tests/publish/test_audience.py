@@ -106,13 +106,13 @@ def test_nothing_is_missed_when_many_subscribe_at_once(
 
 def remember(bus: Bus) -> Members:
     """What the publisher knows of the topic now."""
-    return bus._publisher._membership.get("users")
+    return bus.parts.pipeline._membership.get("users")
 
 
 def make_the_watch_late(bus: Bus, known: Members) -> None:
     """The publisher has not heard yet that somebody came: it still has what it knew, and believes it."""
     known.stale = False
-    bus._publisher._membership._known["users"] = known
+    bus.parts.pipeline._membership._known["users"] = known
 
 
 def check_a_newcomer_gets_the_next_message(bus: Bus, connect: Connect) -> None:
@@ -153,7 +153,7 @@ def test_without_the_epoch_check_a_newcomer_would_be_left_out(
 
 def test_a_late_watch_does_not_leave_a_new_pattern_out(bus: Bus, connect: Connect) -> None:
     """The version of the list of patterns is checked in the transaction itself, as the topic's epoch is."""
-    membership = bus._publisher._membership
+    membership = bus.parts.pipeline._membership
     first = connect().subscribe("users.one")
     bus.publish("users.one", 0)
     known = membership.get("users.one")
@@ -221,7 +221,7 @@ def check_views_do_not_go_back(
     """Fail if a message that waited for its turn reaches a subscription that an earlier one found gone."""
     staying, vanishing = connect().subscribe("users"), connect().subscribe("users", ack="manual")
     bus.publish("users", 0)
-    publisher, waiting = bus._publisher, threading.Event()
+    publisher, waiting = bus.parts.pipeline, threading.Event()
     enter = Pipeline._enter
 
     def announce(self: Pipeline, deadline: float) -> None:
@@ -262,7 +262,7 @@ def test_of_two_reads_at_once_the_one_asked_later_counts(
 ) -> None:
     """Also if the answer to the earlier one is worked through last."""
     staying, vanishing = connect().subscribe("users"), connect().subscribe("users")
-    membership = Audience(bus.session, tree)
+    membership = Audience(bus.parts.session, tree)
     read = Audience._read
     results: list[Members] = []
 
@@ -324,15 +324,15 @@ def test_a_subscription_given_up_while_zookeeper_is_away_is_gone_when_it_is_back
     """Its session lives on, so nobody else would remove it: receipts would wait for it, and its queue would fill."""
     bus, other = connect(request_timeout=0.3), connect()
     sub = bus.subscribe("users")
-    multi = bus.session.multi
+    multi = bus.parts.session.multi
 
     def away(*_args: object, **_kwargs: object) -> None:
         raise ConnectionLost("cut", outcome_unknown=False)
 
-    monkeypatch.setattr(bus.session, "multi", away)
+    monkeypatch.setattr(bus.parts.session, "multi", away)
     with pytest.raises(ConnectionLost):
         sub.unsubscribe()
-    monkeypatch.setattr(bus.session, "multi", multi)
+    monkeypatch.setattr(bus.parts.session, "multi", multi)
     eventually(lambda: not other.subscriptions("users"), what="the end of the registration")
     eventually(lambda: not other.queues(), what="the end of the queue")
 
@@ -341,7 +341,7 @@ def test_subscribers_that_come_and_go_leave_no_watches_and_no_snapshots_behind(b
     """The list of patterns does not change with them: read again each time, it is watched once."""
 
     def watches() -> int:
-        return sum(len(watches) for kind in bus.session._connection._once.values() for watches in kind.values())
+        return sum(len(watches) for kind in bus.parts.session._connection._once.values() for watches in kind.values())
 
     def snapshots() -> int:
         return sum(type(each) is Members for each in gc.get_objects())

@@ -133,10 +133,10 @@ def test_a_publish_does_not_wait_for_a_streams_transactions(connect, zookeeper, 
         proxy.stop_reading()
         for number in range(4):
             stream.send(number)
-            eventually(lambda sent=number: len(bus._publisher._outstanding) == sent + 1)
+            eventually(lambda sent=number: len(bus.parts.pipeline._outstanding) == sent + 1)
         with ThreadPoolExecutor(1) as pool:
             plain = pool.submit(bus.publish, "users", "plain")
-            eventually(lambda: len(bus._publisher._outstanding) == 5)
+            eventually(lambda: len(bus.parts.pipeline._outstanding) == 5)
             proxy.heal()
             plain.result(60)
         stream.close()

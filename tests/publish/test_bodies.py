@@ -89,7 +89,7 @@ def check_nothing_unread_is_freed(bus: Bus, connect, raw: KazooClient, tree: Tre
     for number in range(10):
         bus.publish("users", BIG + bytes([number]))
     assert len([*iter(lambda: first.get(timeout=2), None)]) == 10
-    publisher = bus._publisher
+    publisher = bus.parts.pipeline
     for _ in range(3):
         publisher._producer.bodies.sweep()
     got = [message.data[-1] for message in iter(lambda: late.get(timeout=2), None)]
@@ -155,10 +155,10 @@ def test_the_cleaner_frees_what_dead_producers_left_once_nobody_needs_it(connect
     for sub in subs:
         sub.get(timeout=5).ack()
     cleaner = connect(cleaner=False)
-    election = Election(cleaner.session, cleaner.tree, cleaner.client_id)
+    election = Election(cleaner.parts.session, cleaner.parts.tree, cleaner.client_id)
     lead = election.lead()
     assert lead is not None
-    sweeper = Sweeper(cleaner.session, cleaner.tree, grace=0)
+    sweeper = Sweeper(cleaner.parts.session, cleaner.parts.tree, grace=0)
     eventually(lambda: all(bus_entries(raw, tree, sub) == 1 for sub in subs))
     sweeper.sweep(lead)
     sweeper.sweep(lead)
@@ -195,4 +195,4 @@ def test_many_big_messages_are_bounded_in_zookeeper(bus, connect, raw, tree, mon
         bus.publish("users", BIG, headers={"n": str(number)})
         most = max(most, len(bodies(raw, tree)))
     assert most * len(BIG) < 400_000
-    assert bus._publisher._producer.bodies.__class__ is Bodies
+    assert bus.parts.pipeline._producer.bodies.__class__ is Bodies

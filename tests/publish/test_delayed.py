@@ -43,10 +43,12 @@ def data_of(sub: zkms.Subscription | zkms.Consumer, count: int) -> list[Any]:
 
 def dead_letters(bus: zkms.Bus, topic: str = TOPIC) -> list[DeadLetter]:
     """Those that nobody subscribed to."""
-    shelf = bus.tree.dead_queue("nobody", topic)
-    if bus.session.exists(shelf) is None:
+    shelf = bus.parts.tree.dead_queue("nobody", topic)
+    if bus.parts.session.exists(shelf) is None:
         return []
-    return [decode(bus.session.get(f"{shelf}/{name}")[0], DeadLetter) for name in bus.session.children(shelf)[0]]
+    return [
+        decode(bus.parts.session.get(f"{shelf}/{name}")[0], DeadLetter) for name in bus.parts.session.children(shelf)[0]
+    ]
 
 
 # -- when ------------------------------------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ def test_a_delay_is_refused_where_nobody_would_move_it(connect: Connect) -> None
     other = connect(cleaner=True)
     other.publish(TOPIC, 1, delay=1000)  # its own candidacy may have to come yet
     deadline = time.monotonic() + 30
-    while not bus.session.children(bus.tree.cleaner)[0]:
+    while not bus.parts.session.children(bus.parts.tree.cleaner)[0]:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     bus.publish(TOPIC, 2, delay=1000)
@@ -261,7 +263,7 @@ def test_a_large_message_is_stored_once_for_all(leader: zkms.Bus, connect: Conne
     first = subs[0].get(timeout=30)
     assert first is not None
     assert receipt.wait(0.5).pending == tuple(sub.id for sub in subs)
-    assert leader.session.children(leader.tree.bodies_of("~due"))[0] != []
+    assert leader.parts.session.children(leader.parts.tree.bodies_of("~due"))[0] != []
     first.ack()
     for sub in subs[1:]:
         assert data_of(sub, 1) == ["x" * 100_000]
@@ -308,8 +310,8 @@ def test_what_is_far_away_costs_no_memory(leader: zkms.Bus, eventually: Eventual
     """The leader holds the near buckets only."""
     for n in range(100):
         leader.publish(TOPIC, n, delay=200 + n)
-    assert leader._cleaner is not None
-    delays = leader._cleaner._delays
+    assert leader.parts.cleaner is not None
+    delays = leader.parts.cleaner._delays
     leader.publish(TOPIC, "near", delay=20)
     eventually(lambda: len(delays) == 1)
     assert leader.delayed()[0].messages == 101
@@ -325,7 +327,7 @@ def test_empty_buckets_are_removed(
     bus.publish(TOPIC, "soon", delay=0.2)
     bus.publish(TOPIC, "later", delay=1000)
     assert data_of(sub, 1) == ["soon"]
-    eventually(lambda: len(bus.session.children(tree.delayed)[0]) == 1, 60)
+    eventually(lambda: len(bus.parts.session.children(tree.delayed)[0]) == 1, 60)
     bus.publish(TOPIC, "again", delay=0.2)  # into a bucket that may have been removed
     assert data_of(sub, 1) == ["again"]
 
@@ -340,12 +342,12 @@ def test_what_is_not_ours_in_a_bucket_is_set_aside(
     assert receipt._delayed is not None
     path = receipt._delayed.path(tree)
     bucket = path.rpartition("/")[0]
-    leader.session.multi([SetData(path, b"garbage"), Create(f"{bucket}/garbage", b"?")])
+    leader.parts.session.multi([SetData(path, b"garbage"), Create(f"{bucket}/garbage", b"?")])
     leader.publish(TOPIC, "sound", delay=0.1)
     sleeper.give_way()
     assert data_of(sub, 1) == ["sound"]
     shelf = tree.dead_queue("delayed", bucket.rpartition("/")[2])
-    eventually(lambda: leader.session.exists(shelf) and len(leader.session.children(shelf)[0]) == 2)
+    eventually(lambda: leader.parts.session.exists(shelf) and len(leader.parts.session.children(shelf)[0]) == 2)
 
 
 def test_a_transaction_may_publish_for_later(leader: zkms.Bus, connect: Connect) -> None:

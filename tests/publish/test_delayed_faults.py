@@ -43,8 +43,12 @@ def cuts(proxy: Proxy, requests: int, op: str | None = None) -> Iterator[str]:
 
 def waiting(bus: zkms.Bus) -> list[Any]:
     """All frames that wait."""
-    buckets = [begins for name in bus.session.children(bus.tree.delayed)[0] if (begins := parse_bucket(name))]
-    names = [(begins, name) for begins in buckets for name in bus.session.children(bus.tree.bucket(begins))[0]]
+    buckets = [
+        begins for name in bus.parts.session.children(bus.parts.tree.delayed)[0] if (begins := parse_bucket(name))
+    ]
+    names = [
+        (begins, name) for begins in buckets for name in bus.parts.session.children(bus.parts.tree.bucket(begins))[0]
+    ]
     return [item for begins, name in names if (item := parse_delayed(begins, name)) is not None]
 
 
@@ -73,9 +77,9 @@ def test_a_move_is_carried_out_once_whichever_request_of_the_leader_is_lost(conn
     listener = Listener(connect(), name="all")
     publisher = connect(cleaner=True)
     leader = connect(through=proxy, cleaner=True)
-    assert publisher._cleaner is not None
-    publisher._cleaner.close()  # so that the other one leads
-    assert leader._cleaner is not None
+    assert publisher.parts.cleaner is not None
+    publisher.parts.cleaner.close()  # so that the other one leads
+    assert leader.parts.cleaner is not None
     expected = []
     for case in cuts(proxy, 4, op="multi"):
         expected.append(case)
@@ -143,7 +147,7 @@ def test_one_who_does_not_lead_any_more_moves_nothing(sleeper: Sleeper, connect:
     items = waiting(bus)
     sleeper.give_way()
     with pytest.raises(TransactionFailed) as caught:
-        Mover(bus.session, bus.tree).move(sleeper.lead, items)
+        Mover(bus.parts.session, bus.parts.tree).move(sleeper.lead, items)
     assert caught.value.operation.path == sleeper.lead.path
     assert sub.get(timeout=0.3) is None
     assert waiting(bus) == items
@@ -156,7 +160,7 @@ def test_two_leaders_at_once_move_a_message_once(sleeper: Sleeper, connect: Conn
     for n in range(50):
         bus.publish(TOPIC, n, delay=0)
     items = sorted(waiting(bus))
-    movers = [Mover(each.session, each.tree) for each in (connect(), connect())]
+    movers = [Mover(each.parts.session, each.parts.tree) for each in (connect(), connect())]
     threads = [threading.Thread(target=mover.move, args=(sleeper.lead, items)) for mover in movers]
     for thread in threads:
         thread.start()
@@ -185,7 +189,7 @@ def test_without_the_delete_in_the_transaction_messages_come_twice(
     bus.publish(TOPIC, 1, delay=0)
     items = waiting(bus)
     for each in (connect(), connect()):
-        Mover(each.session, each.tree).move(sleeper.lead, items)
+        Mover(each.parts.session, each.parts.tree).move(sleeper.lead, items)
     bus.publish(TOPIC, "last")
     deadline = time.monotonic() + 60
     while "last" not in listener.got and time.monotonic() < deadline:
@@ -211,7 +215,7 @@ def test_who_subscribes_while_a_message_is_moved_gets_it(
         return operations if checked else [each for each in operations if not isinstance(each, Check)]
 
     monkeypatch.setattr(Mover, "_operations", interrupted)
-    Mover(bus.session, bus.tree).move(sleeper.lead, waiting(bus))
+    Mover(bus.parts.session, bus.parts.tree).move(sleeper.lead, waiting(bus))
     message = newcomers[0].get(timeout=30 if checked else 0.5)
     assert (message is not None) == checked
 
@@ -235,8 +239,8 @@ def test_a_bucket_that_is_overdue_is_found(sleeper: Sleeper, connect: Connect, t
     bus.publish(TOPIC, "now", delay=0)
     item = waiting(bus)[0]
     old = item._replace(bucket=item.bucket - 86_400)
-    raw = bus.session.get(item.path(tree))[0]
-    bus.session.multi([Create(tree.bucket(old.bucket)), Create(old.path(tree), raw), Delete(item.path(tree))])
+    raw = bus.parts.session.get(item.path(tree))[0]
+    bus.parts.session.multi([Create(tree.bucket(old.bucket)), Create(old.path(tree), raw), Delete(item.path(tree))])
     sleeper.give_way()
     connect(cleaner=True)
     message = sub.get(timeout=30)

@@ -215,7 +215,7 @@ def test_a_flag_that_was_put_up_since_the_last_one_was_taken_down_stays(
     reader, listener = connect(), Listener()
     late: list[str] = []
     sub: list[Subscription] = []
-    multi = reader.session.multi
+    multi = reader.parts.session.multi
 
     def lose_the_first_answer(operations: Sequence[Operation], **options: Any) -> list[Any]:
         done = multi(operations, **options)
@@ -231,7 +231,7 @@ def test_a_flag_that_was_put_up_since_the_last_one_was_taken_down_stays(
         listener.events.append(gap)
         bus.publish("users", "skipped")
 
-    monkeypatch.setattr(reader.session, "multi", lose_the_first_answer)
+    monkeypatch.setattr(reader.parts.session, "multi", lose_the_first_answer)
     listener.go.clear()
     sub.append(reader.subscribe("users", listener.hear, limit=3, on_gap=on_gap))
     publish_singly(bus, ["first"] * 4)
@@ -295,7 +295,9 @@ def test_a_flagged_queue_emptied_by_hand_is_used_again(
         raw.delete(queue)
     listener.go.set()
     eventually(lambda: listener.gaps)
-    eventually(lambda: not any(info.full for info in bus.subscriptions("users") if info.client == sub._bus.client_id))
+    eventually(
+        lambda: not any(info.full for info in bus.subscriptions("users") if info.client == sub.registration.client)
+    )
     bus.publish("users", "later")
     eventually(lambda: listener.data[-1] == "later")
 
@@ -310,7 +312,7 @@ def test_a_message_that_finds_only_full_queues_does_not_overtake_those_before_it
     publisher, other = connect(), connect()
     publisher.publish("users", 0)
     held: list[tuple[Future[Any], Sequence[Operation]]] = []
-    send = publisher.session.multi_async
+    send = publisher.parts.session.multi_async
 
     def hold_the_first_publish(operations: Sequence[Operation]) -> Future[Any]:
         if held or not any(isinstance(operation, Create) for operation in operations):
@@ -318,14 +320,14 @@ def test_a_message_that_finds_only_full_queues_does_not_overtake_those_before_it
         held.append((Future(), operations))
         return held[0][0]
 
-    monkeypatch.setattr(publisher.session, "multi_async", hold_the_first_publish)
+    monkeypatch.setattr(publisher.parts.session, "multi_async", hold_the_first_publish)
     threads = [threading.Thread(target=publisher.publish, args=["users", data]) for data in ("one", "two")]
     threads[0].start()
     eventually(lambda: held)
     publish_singly(other, list(range(1, 8)))
     assert other.subscriptions("users")[0].full
     threads[1].start()
-    eventually(lambda: len(publisher._publisher._outstanding) == 2 or not threads[1].is_alive())
+    eventually(lambda: len(publisher.parts.pipeline._outstanding) == 2 or not threads[1].is_alive())
     listener.go.set()
     eventually(lambda: listener.gaps)
     future, operations = held[0]

@@ -16,9 +16,9 @@ from zkms.tree.records import ProducerState, encode
 @pytest.fixture
 def producer(bus: Bus) -> Producer:
     """A producer that has claimed its node and numbered seven messages, of which five are stored."""
-    producer = Producer(bus.session, bus.tree, "billing", bus.client_id)
+    producer = Producer(bus.parts.session, bus.parts.tree, "billing", bus.client_id)
     assert producer.fence() == 0
-    bus.session.multi([producer.advance(5)])
+    bus.parts.session.multi([producer.advance(5)])
     producer.advance(7)
     producer.seq = 7
     return producer
@@ -30,8 +30,8 @@ def check_a_fence_voids_what_was_sent_before(bus: Bus, producer: Producer) -> No
     assert producer.fence() == 5
     for late in in_flight:
         with pytest.raises(StoreError):
-            bus.session.multi([late])
-    bus.session.multi([producer.advance(100)])
+            bus.parts.session.multi([late])
+    bus.parts.session.multi([producer.advance(100)])
     assert producer.fence() == 100
 
 
@@ -52,11 +52,11 @@ def test_a_fence_of_one_step_would_let_the_second_in_flight_through(
 def test_a_restarted_producer_voids_what_its_predecessor_sent(bus: Bus, producer: Producer) -> None:
     """Also if the server reads it only now."""
     in_flight = [producer.advance(8 + number) for number in range(WINDOW - 1)]
-    successor = Producer(bus.session, bus.tree, "billing", "another client")
+    successor = Producer(bus.parts.session, bus.parts.tree, "billing", "another client")
     assert successor.fence() == 5
     for late in in_flight:
         with pytest.raises(StoreError):
-            bus.session.multi([late])
+            bus.parts.session.multi([late])
 
 
 def test_a_fence_that_finds_the_node_removed_knows_nothing(producer: Producer, raw: KazooClient, tree: Tree) -> None:
@@ -72,14 +72,14 @@ def test_a_lost_answer_to_making_the_node_again_does_not_pass_for_knowledge(
 ) -> None:
     """The new node has the last number given, which says nothing about what was stored."""
     raw.delete(tree.producer("billing"))
-    multi = bus.session.multi
+    multi = bus.parts.session.multi
 
     def lose_the_answer(*args: object, **kwargs: object) -> None:
-        monkeypatch.setattr(bus.session, "multi", multi)
+        monkeypatch.setattr(bus.parts.session, "multi", multi)
         multi(*args, **kwargs)
         raise ConnectionLost("cut")
 
-    monkeypatch.setattr(bus.session, "multi", lose_the_answer)
+    monkeypatch.setattr(bus.parts.session, "multi", lose_the_answer)
     with pytest.raises(ConnectionLost):
         producer.fence()
     assert producer.fence() is None

@@ -67,8 +67,8 @@ def test_one_bus_subscribes_to_many_topics(bus: Bus, eventually: Eventually) -> 
 def test_a_subscription_is_two_ephemerals_and_a_queue(bus: Bus, raw: KazooClient, tree: Tree) -> None:
     """Z2: /clients/ID and /subscribers/TOPIC/ID are ephemeral, /messages/ID/TOPIC is not."""
     sub = bus.subscribe("users")
-    assert raw.exists(tree.client(bus.client_id)).ephemeralOwner == bus.session.client_id[0]
-    assert raw.exists(tree.registration("users", sub.id)).ephemeralOwner == bus.session.client_id[0]
+    assert raw.exists(tree.client(bus.client_id)).ephemeralOwner == bus.parts.session.client_id[0]
+    assert raw.exists(tree.registration("users", sub.id)).ephemeralOwner == bus.parts.session.client_id[0]
     assert raw.exists(tree.queue(sub.id, "users")).ephemeralOwner == 0
     assert [(info.subscription, info.client) for info in bus.subscriptions("users")] == [(sub.id, bus.client_id)]
     assert [(info.subscription, info.topic, info.registered) for info in bus.queues()] == [(sub.id, "users", True)]
@@ -173,7 +173,7 @@ def test_a_subscription_ended_by_hand_of_another_program_can_be_given_up(
     """Z6: unsubscribe() leaves no registration behind, whatever was removed before."""
     for victim in ("queue", "topic"):
         sub = bus.subscribe("users")
-        bus.session.post(sub._reader.close)  # so that it does not register again
+        bus.parts.session.post(sub._reader.close)  # so that it does not register again
         raw.delete(tree.queue(sub.id, "users") if victim == "queue" else tree.topic("users"), recursive=True)
         sub.unsubscribe()
         assert bus.subscriptions("users") == []
@@ -267,8 +267,8 @@ def test_a_message_too_large_leaves_everything_in_flight_intact(
     """2 MiB among 100 others in flight: the 100 arrive, on the same session and connection."""
     listener = Listener()
     listener.subscribe(connect(), "users")
-    session_id, states = bus.session.client_id[0], []
-    bus.session.listen(lambda: states.append(bus.session.state))
+    session_id, states = bus.parts.session.client_id[0], []
+    bus.parts.session.listen(lambda: states.append(bus.parts.session.state))
     refused: list[MessageTooLarge] = []
     started = threading.Barrier(11)
 
@@ -296,7 +296,7 @@ def test_a_message_too_large_leaves_everything_in_flight_intact(
     assert refused[0].size > 2 * 1024 * 1024
     assert refused[0].subscriptions == 1
     assert states == []
-    assert bus.session.client_id[0] == session_id
+    assert bus.parts.session.client_id[0] == session_id
 
 
 @pytest.mark.parametrize("subscribers", [1, 20])
@@ -458,7 +458,7 @@ def test_a_subscriber_whose_queue_was_purged_is_gone_not_acked(
     sub = connect(client_id=client_id).subscribe("users", ack="manual")
     name = sub.id  # it may get a new one, if it notices in time
     receipt = bus.publish("users", 1)
-    bus.session.post(sub._reader.close)
+    bus.parts.session.post(sub._reader.close)
     raw.delete(tree.subscription(name), recursive=True)
     with suppress(NoNodeError):
         raw.delete(tree.registration("users", name))

@@ -11,7 +11,7 @@ from zkms import Bus
 
 def watches(bus: Bus) -> int:
     """How many one-shot watches a bus has set."""
-    return sum(len(watches) for kind in bus.session._connection._once.values() for watches in kind.values())
+    return sum(len(watches) for kind in bus.parts.session._connection._once.values() for watches in kind.values())
 
 
 def test_looking_again_and_again_adds_no_watches(bus: Bus, connect: Connect) -> None:

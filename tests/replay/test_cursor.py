@@ -18,6 +18,7 @@ from zkms_spark.source.messages import Row, rows
 
 from tests.support.buses import Connect
 from zkms import Bus, Closed, SubscriptionInUse
+from zkms.connect import make_cursor
 from zkms.message import frame as frames
 from zkms.replay.cursor import Cursor, CursorPlace, Missing
 from zkms.server.server import Server
@@ -36,20 +37,20 @@ def cursor(connect: Connect) -> Cursor:
 
 def opened(bus: Bus, **options: Any) -> Cursor:
     """Another reader of the same."""
-    cursor = Cursor(bus, "users", "etl", **options)
+    cursor = make_cursor(bus, "users", "etl", **options)
     cursor.open()
     return cursor
 
 
 def read(bus: Bus, cursor: Cursor, start: CursorPlace, end: CursorPlace, *, strict: bool = True) -> list[Any]:
     """The data between two places, as Spark's tasks get them."""
-    found = rows(bus.session, bus.tree, "users", cursor.pieces(start, end), end.at, strict=strict)
+    found = rows(bus.parts.session, bus.parts.tree, "users", cursor.pieces(start, end), end.at, strict=strict)
     return [row[0] if row[0] is not None else row[1] for row in found]
 
 
 def all_rows(bus: Bus, cursor: Cursor, start: CursorPlace, end: CursorPlace, *, strict: bool = True) -> list[Row]:
     """The same with all columns."""
-    return list(rows(bus.session, bus.tree, "users", cursor.pieces(start, end), end.at, strict=strict))
+    return list(rows(bus.parts.session, bus.parts.tree, "users", cursor.pieces(start, end), end.at, strict=strict))
 
 
 def seen(cursor: Cursor, *numbers: int) -> CursorPlace:
@@ -63,16 +64,16 @@ def seen(cursor: Cursor, *numbers: int) -> CursorPlace:
 
 def sweep(bus: Bus, later: float) -> None:
     """Remove what has expired so many seconds from now."""
-    lead = Election(bus.session, bus.tree, bus.client_id).lead()
+    lead = Election(bus.parts.session, bus.parts.tree, bus.client_id).lead()
     assert lead is not None
-    Sweeper(bus.session, bus.tree, grace=0.0, wall_clock=lambda: time.time() + later).sweep(lead)
-    bus.session.multi([Delete(lead.path)])  # for the next time
+    Sweeper(bus.parts.session, bus.parts.tree, grace=0.0, wall_clock=lambda: time.time() + later).sweep(lead)
+    bus.parts.session.multi([Delete(lead.path)])  # for the next time
 
 
 def put(bus: Bus, raw: bytes) -> None:
     """As another program puts a frame of one message into the queue."""
     name = entry_prefix(1, len(raw))
-    bus.session.multi([Create(f"{bus.tree.queue('etl', 'users')}/{name}", raw, sequence=True)])
+    bus.parts.session.multi([Create(f"{bus.parts.tree.queue('etl', 'users')}/{name}", raw, sequence=True)])
 
 
 def texts(first: int, last: int) -> list[str]:
@@ -141,7 +142,7 @@ def test_one_reads_at_a_time(bus: Bus, cursor: Cursor, connect: Connect) -> None
     begin = cursor.begin()
     bus.publish_many("users", texts(0, 5))
     place = cursor.advance(begin, wait=30.0)
-    other = Cursor(connect(), "users", "etl")
+    other = make_cursor(connect(), "users", "etl")
     with pytest.raises(SubscriptionInUse, match="is being read by client"):
         other.open(patience=0.0)
     other.open(takeover=True)
@@ -157,7 +158,7 @@ def test_the_next_reader_waits_until_the_killed_one_is_known_to_be_gone(
     place = cursor.begin()
     bus.publish("users", "0")
     killed = cursor._bus
-    killed.session.close()  # as ZooKeeper ends it, with nothing given back
+    killed.parts.session.close()  # as ZooKeeper ends it, with nothing given back
     again = opened(connect())
     assert read(bus, again, place, again.advance(place)) == ["0"]
 
@@ -169,12 +170,12 @@ def test_a_cursor_goes_on_after_its_session_has_expired(
     begin = cursor.begin()
     bus.publish_many("users", texts(0, 5))
     reader = cursor._bus
-    generation = reader.session.generation
+    generation = reader.parts.session.generation
     expire(reader)
-    eventually(lambda: reader.session.generation > generation, timeout=60, what="the next session")
+    eventually(lambda: reader.parts.session.generation > generation, timeout=60, what="the next session")
     place = cursor.advance(begin, wait=30.0)
     cursor.ack(place)
-    assert bus.enrolment.members("users", "etl") == [reader.client_id]
+    assert bus.parts.durable_registration.members("users", "etl") == [reader.client_id]
     assert bus.queues()[0].entries == 0
 
 
@@ -183,9 +184,9 @@ def test_what_others_have_removed_is_said_to_be_missing(bus: Bus, cursor: Cursor
     begin = cursor.begin()
     for number in range(3):
         bus.publish("users", str(number))
-    queue = bus.tree.queue("etl", "users")
-    [second] = [name for name in bus.session.children(queue)[0] if name.endswith("1")]
-    bus.session.multi([Delete(f"{queue}/{second}")])
+    queue = bus.parts.tree.queue("etl", "users")
+    [second] = [name for name in bus.parts.session.children(queue)[0] if name.endswith("1")]
+    bus.parts.session.multi([Delete(f"{queue}/{second}")])
     end = cursor.advance(begin, wait=30.0)
     with pytest.raises(Missing, match=r"1 entries from number 0 to 2 .* by another reader of this name, or by hand"):
         cursor.pieces(begin, end)
@@ -226,13 +227,13 @@ def test_what_has_expired_is_left_out_each_time_or_never(bus: Bus, cursor: Curso
 def test_what_cannot_be_decoded_is_a_row_with_the_reason_and_its_bytes(bus: Bus, cursor: Cursor) -> None:
     """Never lost, and it stops nothing; also where a batch ends in its middle."""
     begin = cursor.begin()
-    queue = bus.tree.queue("etl", "users")
-    bus.session.multi([Create(f"{queue}/f.2.7.", b"garbage", sequence=True)])
+    queue = bus.parts.tree.queue("etl", "users")
+    bus.parts.session.multi([Create(f"{queue}/f.2.7.", b"garbage", sequence=True)])
     bus.publish("users", "1")
     first = cursor.advance(begin, 1, wait=30.0)
     end = cursor.advance(first)
     found = [
-        list(rows(bus.session, bus.tree, "users", cursor.pieces(*each), end.at, strict=True))
+        list(rows(bus.parts.session, bus.parts.tree, "users", cursor.pieces(*each), end.at, strict=True))
         for each in ((begin, first), (first, end))
     ]
     [[damaged], [whole]] = found
@@ -286,7 +287,7 @@ def test_an_entry_that_may_not_be_read_is_missing_and_the_next_one_is_not(
     begin = cursor.begin()
     other = KazooClient(zookeeper.hosts)
     other.start()
-    entry = f"{bus.tree.queue('etl', 'users')}/f.1.7."
+    entry = f"{bus.parts.tree.queue('etl', 'users')}/f.1.7."
     other.create(entry, b"private", sequence=True, acl=[make_digest_acl("other", "secret", all=True)])
     other.stop()
     other.close()
@@ -308,9 +309,9 @@ def test_what_another_reader_took_is_missing_though_younger_messages_have_expire
     bus.publish("users", "over", ttl=60.0)
     bus.publish("users", "stays")
     bus.publish("users", "over too", ttl=60.0)
-    queue = bus.tree.queue("etl", "users")
-    [first] = [name for name in bus.session.children(queue)[0] if name.endswith(".0000000000")]
-    bus.session.multi([Delete(f"{queue}/{first}")])
+    queue = bus.parts.tree.queue("etl", "users")
+    [first] = [name for name in bus.parts.session.children(queue)[0] if name.endswith(".0000000000")]
+    bus.parts.session.multi([Delete(f"{queue}/{first}")])
     sweep(bus, later=120)
     end = seen(cursor, 2)
     with pytest.raises(Missing, match=r"1 entries from number 0 to 3 .* by another reader of this name, or by hand"):
@@ -347,7 +348,7 @@ def test_an_entry_that_expires_between_plan_and_read_is_left_out(
     pieces = cursor.pieces(begin, end)
     sweep(bus, later=120)
     with caplog.at_level(logging.WARNING, "zkms.spark"):
-        found = [row[0] for row in rows(bus.session, bus.tree, "users", pieces, end.at, strict=True)]
+        found = [row[0] for row in rows(bus.parts.session, bus.parts.tree, "users", pieces, end.at, strict=True)]
     assert found == ["stays" * 500]
     assert "entry 0 is left out, expired" in caplog.text
 
@@ -361,10 +362,10 @@ def test_an_entry_that_is_taken_between_plan_and_read_is_said_to_be_missing(
     bus.publish("users", "stays" * 500)
     end = seen(cursor, 0, 1)
     pieces = cursor.pieces(begin, end)
-    bus.session.multi([Delete(pieces[0].path)])
+    bus.parts.session.multi([Delete(pieces[0].path)])
 
     def found(*, strict: bool) -> list[Any]:
-        return [row[0] for row in rows(bus.session, bus.tree, "users", pieces, end.at, strict=strict)]
+        return [row[0] for row in rows(bus.parts.session, bus.parts.tree, "users", pieces, end.at, strict=strict)]
 
     with pytest.raises(Missing, match="entry 0 was removed by somebody"):
         found(strict=True)
@@ -444,7 +445,7 @@ def test_what_others_removed_is_a_gap_in_the_trail(bus: Bus, connect: Connect, t
     for text in texts(0, 3):
         bus.publish("users", text)
     end = cursor.advance(begin, wait=30.0)
-    bus.session.multi([Delete(cursor.pieces(begin, end)[1].path)])
+    bus.parts.session.multi([Delete(cursor.pieces(begin, end)[1].path)])
     cursor._news.set()
     assert read(bus, cursor, begin, end, strict=False) == ["0", "2"]
     cursor.ack(end)

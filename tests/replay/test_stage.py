@@ -7,15 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 
 from zkms import Bus, InvalidArgument, ProducerFenced, Subscription
-from zkms.bus import connect as connect_bus
+from zkms.connect import committing as committing_bus
+from zkms.connect import connect as connect_bus
 from zkms.replay import stage as staging
-from zkms.replay.stage import Chunk, Committer, NotAllPublished, Stage, StagingFull, new_run
+from zkms.replay.stage import Chunk, Committer, Connected, NotAllPublished, Stage, StagingFull, new_run
 from zkms.server.server import Server
 from zkms.tree.paths import Tree
 
@@ -34,12 +36,16 @@ def committer(zookeeper: Server, zookeeper_root: str) -> Committer:
 
 def committing(zookeeper: Server, root: str, **options: Any) -> Committer:
     """As a process of its own would."""
-    return Committer(lambda name: connect_bus(zookeeper.hosts, root, producer=name, cleaner=False), "etl", **options)
+
+    def connect(name: str) -> AbstractContextManager[Connected]:
+        return committing_bus(connect_bus(zookeeper.hosts, root, producer=name, cleaner=False))
+
+    return Committer(connect, "etl", **options)
 
 
 def stage(bus: Bus, run: str, numbers: range, topic: str = "users", **options: Any) -> list[Chunk]:
     """What one process puts aside."""
-    staged = Stage(bus.session, bus.tree, "etl", run, **options)
+    staged = Stage(bus.parts.session, bus.parts.tree, "etl", run, **options)
     for number in numbers:
         staged.add(topic, number, key=f"k{number}", headers={"n": str(number)})
     return staged.finish()
@@ -136,7 +142,8 @@ def test_a_commit_killed_with_its_process_is_finished_by_another(
     code = f"""
 import os, signal
 from zkms.replay import stage as staging
-from zkms.bus import Bus, connect
+from zkms.bus import Bus
+from zkms.connect import committing, connect
 send, sent = Bus._send, []
 def counted(self, *args):
     if len(sent) == 2:
@@ -144,7 +151,7 @@ def counted(self, *args):
     sent.append(args)
     return send(self, *args)
 Bus._send = counted
-open_bus = lambda name: connect({zookeeper.hosts!r}, {zookeeper_root!r}, producer=name, cleaner=False)
+open_bus = lambda name: committing(connect({zookeeper.hosts!r}, {zookeeper_root!r}, producer=name, cleaner=False))
 chunks = [staging.Chunk(*each) for each in {[(c.part, c.number, c.topic, c.count) for c in chunks]!r}]
 staging.Committer(open_bus, "etl").commit({run!r}, 0, chunks)
 """
@@ -216,7 +223,7 @@ def test_staging_is_bounded_and_gives_room_back(bus: Bus, raw: KazooClient, tree
     """By the bytes of all processes together; an attempt that fails frees its own."""
     run = new_run()
     stage(bus, run, range(20), max_bytes=2000)
-    failed = Stage(bus.session, bus.tree, "etl", run, max_bytes=2000)
+    failed = Stage(bus.parts.session, bus.parts.tree, "etl", run, max_bytes=2000)
     for number in range(9):
         failed.add("users", f"message {number}")
     failed.finish()
@@ -233,7 +240,7 @@ def test_staging_is_bounded_and_gives_room_back(bus: Bus, raw: KazooClient, tree
     with pytest.raises(InvalidArgument, match="invalid topic"):
         failed.add("a/b", 1)
     with pytest.raises(InvalidArgument, match="invalid job"):
-        Stage(bus.session, bus.tree, "a/b", run)
+        Stage(bus.parts.session, bus.parts.tree, "a/b", run)
 
 
 def test_what_nobody_committed_and_nobody_will_ask_for_is_removed_by_a_later_job(

@@ -119,7 +119,7 @@ def test_two_makers_with_other_roles_do_not_both_succeed(
                 connect("carl", access=ACCESS)
         finally:
             go_on.set()
-        assert decode(first.result().session.get(tree.root)[0], Layout).access == fewer.record()
+        assert decode(first.result().parts.session.get(tree.root)[0], Layout).access == fewer.record()
 
 
 def test_who_makes_it_without_roles_meanwhile_goes_by_those_that_are_there(
@@ -143,5 +143,5 @@ def test_who_makes_it_without_roles_meanwhile_goes_by_those_that_are_there(
             made = connect("carl", access=ACCESS)
         finally:
             go_on.set()
-        assert late.result().session.rights.access == ACCESS
-    assert decode(made.session.get(tree.root)[0], Layout).access == ACCESS.record()
+        assert late.result().parts.session.rights.access == ACCESS
+    assert decode(made.parts.session.get(tree.root)[0], Layout).access == ACCESS.record()

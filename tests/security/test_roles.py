@@ -187,10 +187,10 @@ def test_without_its_mechanism_the_secret_is_out(
     pat.publish("news", "for-a")
     assert not leaks()
     with monkeypatch.context() as off:
-        off.setattr("zkms.publish.shipment.acl", lambda _entries: pat.session.rights(tree.topic("news")))
+        off.setattr("zkms.publish.shipment.acl", lambda _entries: pat.parts.session.rights(tree.topic("news")))
         pat.publish("news", "for-a")
     assert leaks()
-    for name in carl.session.children(queue)[0]:
+    for name in carl.parts.session.children(queue)[0]:
         raw("carl").delete(f"{queue}/{name}")
     assert not leaks()
     entry = zkms.publish.shipment.OutgoingFrame._entry

@@ -126,8 +126,8 @@ def test_they_are_in_no_log_no_error_and_no_repr(
         pat.subscribe("news")
     shown = [
         repr(pat),
-        repr(pat.config),
-        repr(ann.config),
+        repr(pat.parts.context.config),
+        repr(ann.parts.context.config),
         repr(subscription),
         repr(ACCESS),
         *errors,

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.on_asyncio_too
 
 def renewed(bus: Bus, generation: int = 2) -> bool:
     """Whether the bus has a new session and has registered again."""
-    return bus.session.generation >= generation and bus.registrar._generation >= generation
+    return bus.parts.session.generation >= generation and bus.parts.live_registration._generation >= generation
 
 
 def heard(listener: Listener) -> list[Any]:
@@ -62,7 +62,7 @@ def test_without_the_gap_entry_an_expiry_would_be_silent(
     bus: Bus, connect: Connect, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Breaking the mechanism on purpose: an entry that is acked and not announced fails the check."""
-    monkeypatch.setattr(Subscription, "_reach_gap", lambda self, path, _record: self._bus.acks.add(path))
+    monkeypatch.setattr(Subscription, "_reach_gap", lambda self, path, _record: self._acks.add(path))
     with pytest.raises(AssertionError):
         check_expiry_is_survived_and_announced(bus, connect, eventually)
 
@@ -72,10 +72,10 @@ def test_client_and_registrations_are_back_under_the_new_session(
 ) -> None:
     """clients/ID and every subscribers/TOPIC/ID, owned by the session that lives now."""
     subs = [bus.subscribe(f"topic {number}") for number in range(5)]
-    old = bus.session.client_id[0]
+    old = bus.parts.session.client_id[0]
     expire(bus)
     eventually(lambda: renewed(bus), timeout=20)
-    new = bus.session.client_id[0]
+    new = bus.parts.session.client_id[0]
     assert new != old
     paths = [tree.client(bus.client_id), *(tree.registration(sub.topic, sub.id) for sub in subs)]
     assert {raw.exists(path).ephemeralOwner for path in paths} == {new}
@@ -237,7 +237,7 @@ def test_a_purged_queue_is_replaced(
     other, listener = connect(), Listener()
     sub = listener.subscribe(other, "users")
     old = sub.id
-    with other.registrar._lock:  # it cannot register again before we are through
+    with other.parts.live_registration._lock:  # it cannot register again before we are through
         expire(other)
         eventually(lambda: raw.exists(tree.registration("users", old)) is None)
         raw.delete(tree.subscription(old), recursive=True)
@@ -330,7 +330,7 @@ def test_a_subscription_whose_registration_went_with_its_session_begins_with_the
     """Its reply was lost, and then the session: what its queue got until then would come with a hole behind it."""
     connect().subscribe("users")
     other, listener = connect(), Listener()
-    multi = other.session.multi
+    multi = other.parts.session.multi
     made: list[str] = []
 
     def lose_reply_and_session(operations: Sequence[Operation], **options: Any) -> list[Any]:
@@ -339,12 +339,14 @@ def test_a_subscription_whose_registration_went_with_its_session_begins_with_the
             made.append("registered")
             bus.publish("users", "of the first session")
             expire(other)
-            eventually(lambda: other.session.generation == 2 and other.session.state is State.CONNECTED, timeout=20)
+            eventually(
+                lambda: other.parts.session.generation == 2 and other.parts.session.state is State.CONNECTED, timeout=20
+            )
             bus.publish("users", "of no session")
             raise ConnectionLost("made up")
         return done
 
-    monkeypatch.setattr(other.session, "multi", lose_reply_and_session)
+    monkeypatch.setattr(other.parts.session, "multi", lose_reply_and_session)
     listener.subscribe(other, "users")
     assert made
     bus.publish("users", "of the second session")
@@ -359,7 +361,7 @@ def test_a_registration_that_is_carried_out_between_two_looks_is_the_subscriptio
     """Its reply was lost, and the server that is asked hears of it late: it must not be left for another id."""
     witness = connect().subscribe("users")
     other = connect()
-    multi, exists, get = other.session.multi, other.session.exists, other.session.get
+    multi, exists, get = other.parts.session.multi, other.parts.session.exists, other.parts.session.get
     late: list[Sequence[Operation]] = []
     registrations: list[int] = []
 
@@ -381,9 +383,9 @@ def test_a_registration_that_is_carried_out_between_two_looks_is_the_subscriptio
 
         return looked
 
-    monkeypatch.setattr(other.session, "multi", lose)
-    monkeypatch.setattr(other.session, "exists", then_arrive(exists))
-    monkeypatch.setattr(other.session, "get", then_arrive(get))
+    monkeypatch.setattr(other.parts.session, "multi", lose)
+    monkeypatch.setattr(other.parts.session, "exists", then_arrive(exists))
+    monkeypatch.setattr(other.parts.session, "get", then_arrive(get))
     sub = other.subscribe("users")
     assert registrations
     assert not late

@@ -36,7 +36,7 @@ class Sleeper:
 
     def __init__(self, bus: zkms.Bus) -> None:
         """Take the lead."""
-        self._election = Election(bus.session, bus.tree, bus.client_id)
+        self._election = Election(bus.parts.session, bus.parts.tree, bus.client_id)
         lead = self._election.lead()
         assert lead is not None
         self.lead = lead

@@ -113,7 +113,7 @@ def test_a_subscription_to_a_pattern_has_one_name(connect: Connect, trail: Path,
     for number in range(4):
         bus.publish("users.new", number)
     eventually(lambda: len(bus.subscriptions("users.new")) == 1)
-    for subscription in list(bus.consumers.values()):
+    for subscription in list(bus.parts.subscriptions.consumers.values()):
         while (message := subscription.get(timeout=0.5)) is not None:
             message.ack()
         subscription.unsubscribe()

@@ -95,7 +95,7 @@ def test_a_subscription_that_gets_a_new_queue_is_a_new_one(
     bus = connect(client_id="ann")
     subscription = bus.subscribe("users", lambda _message: None)
     old = subscription.id
-    bus.registrar._leave("users", old)  # as somebody with a hammer would
+    bus.parts.live_registration._leave("users", old)  # as somebody with a hammer would
     eventually(lambda: subscription.id != old)
     bus.close()
     events = of(read(trail), "subscribed", "unsubscribed")

@@ -15,7 +15,7 @@ import zkms
 from tests.support.buses import Connect, Eventually
 from tests.support.oracle import audit, exported
 from tests.support.trails import read
-from zkms.replay.cursor import Cursor
+from zkms.connect import make_cursor
 from zkms.server.server import Server
 
 HOLDER = """
@@ -101,8 +101,8 @@ def test_after_a_kill_only_what_was_there_by_then_is_redelivered(
         assert process.stdout is not None
         assert process.stdout.readline() == "[1, 2]\n"
         os.kill(process.pid, signal.SIGKILL)
-    members = writer.tree.members("audit", "users")
-    eventually(lambda: not writer.session.children(members)[0], timeout=60)
+    members = writer.parts.tree.members("audit", "users")
+    eventually(lambda: not writer.parts.session.children(members)[0], timeout=60)
     for number in range(5, 8):
         writer.publish("users", number)
     for reader, acks in (("second", 1), ("third", 6)):  # also where the next one leaves before it has read all of it
@@ -159,7 +159,7 @@ def test_what_a_reader_by_place_takes_over_may_have_been_handed_over(
     take(subscription, 1)
     first.close()
     second = connect(client_id="second")
-    cursor = Cursor(second, "users", "audit")
+    cursor = make_cursor(second, "users", "audit")
     cursor.open()
     cursor.ack(cursor.end())
     cursor.close()

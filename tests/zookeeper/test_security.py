@@ -230,12 +230,12 @@ def test_credentials_are_sent_again_after_a_reconnect_and_after_an_expiry(
         assert subscription.get(timeout=10).data == "after a reconnect"
         proxy.refuse()
         proxy.drop()
-        client = KazooClient(secured.hosts, client_id=bus.session.client_id)
+        client = KazooClient(secured.hosts, client_id=bus.parts.session.client_id)
         client.start()
         client.stop()
         client.close()
         proxy.accept()
-        eventually(lambda: bus.session.generation == 2)
+        eventually(lambda: bus.parts.session.generation == 2)
         eventually(lambda: bus.subscriptions("topic"))
         bus.publish("topic", "after an expiry")
         assert subscription.get(timeout=10).data == "after an expiry"
@@ -306,7 +306,7 @@ def test_a_connection_lost_in_the_middle_of_sasl_is_not_a_refusal(
             assert cut.wait(10)
         bus.publish("topic", "after", timeout=20)
         assert subscription.get(timeout=10).data == "after"
-        assert bus.session.state is State.CONNECTED
+        assert bus.parts.session.state is State.CONNECTED
 
 
 # -- TLS -------------------------------------------------------------------------------------------------------------
@@ -353,8 +353,8 @@ def test_roles_of_certificates_and_sasl(secured: Secured, root: str) -> None:
         zkms.connect(secured.tls_hosts, root=root, tls=secured.tls(), access=policy) as subscriber,
         zkms.connect(secured.hosts, root=root, auth=SASL_ALICE) as cleaner,
     ):
-        assert subscriber.session.identities() == {"x509:CN=client"}
-        assert producer.session.identities() == {"sasl:bob"}
+        assert subscriber.parts.session.identities() == {"x509:CN=client"}
+        assert producer.parts.session.identities() == {"sasl:bob"}
         subscription = subscriber.subscribe("topic")
         receipt = producer.publish("topic", "hello")
         assert subscription.get(timeout=20).data == "hello"
@@ -363,8 +363,8 @@ def test_roles_of_certificates_and_sasl(secured: Secured, root: str) -> None:
             producer.subscribe("topic")
         with pytest.raises(Unauthorised):
             subscriber.publish("topic", "hello")
-        assert cleaner.session.rights is not None
-        assert cleaner.session.rights.cleans
+        assert cleaner.parts.session.rights is not None
+        assert cleaner.parts.session.rights.cleans
     other = secured.certificates.sign("stranger", "DNS:other")
     tls = secured.tls(cert=str(other), key=str(secured.certificates.key(other)))
     with pytest.raises(Unauthorised):
@@ -410,7 +410,7 @@ def test_tls_where_none_is_spoken_and_none_where_it_is(secured: Secured) -> None
 def test_doctor_tries_without_the_certificate_whether_strangers_are_served(secured: Secured, root: str) -> None:
     """With it, the session that is to be a stranger's would be somebody's."""
     with zkms.connect(secured.tls_hosts, root=root, tls=secured.tls(), connect_timeout=3.0) as bus:
-        [*_, strangers] = check_access(Inspector(bus.session, bus.tree))
+        [*_, strangers] = check_access(Inspector(bus.parts.session, bus.parts.tree))
     assert (strangers.level, strangers.finding) == ("ok", "a session without a certificate is not served")
 
 
@@ -455,9 +455,9 @@ def test_no_secret_is_ever_logged(
             assert subscription.get(timeout=5) is not None
             proxy.drop()
             bus.publish("topic", "payload-s3cret")
-            eventually(lambda bus=bus: bus.session.state is State.CONNECTED)
-            session_password = bus.session.client_id[1]
-            shown = repr(bus) + repr(bus.config) + repr(subscription)
+            eventually(lambda bus=bus: bus.parts.session.state is State.CONNECTED)
+            session_password = bus.parts.session.client_id[1]
+            shown = repr(bus) + repr(bus.parts.context.config) + repr(subscription)
             assert "s3cret" not in shown
             assert session_password.hex() not in caplog.text
             assert repr(session_password) not in caplog.text
@@ -467,7 +467,7 @@ def test_no_secret_is_ever_logged(
         assert "s3cret" not in str(failure.value)
     tls = secured.tls(key=str(secured.certificates.locked(secured.client)), key_password=KEY_PASSWORD)
     with zkms.connect(secured.tls_hosts, root=f"{root}-tls", tls=tls) as bus:
-        assert "s3cret" not in repr(bus.config)
+        assert "s3cret" not in repr(bus.parts.context.config)
     assert len(caplog.records) > 10
     written = "".join(capfd.readouterr())
     for record in caplog.records:

@@ -181,13 +181,13 @@ def test_a_reconnect_keeps_the_generation_and_an_expiry_raises_it(
     bus: zkms.Bus, zookeeper: Server, zookeeper_root: str, eventually: Eventually
 ) -> None:
     """Whoever holds ephemerals can tell the two apart."""
-    bus.session._client.drop()
-    eventually(lambda: bus.session.state is State.SUSPENDED or bus.session.state is State.CONNECTED)
-    bus.session.get("/")
-    assert bus.session.generation == 1
+    bus.parts.session._client.drop()
+    eventually(lambda: bus.parts.session.state is State.SUSPENDED or bus.parts.session.state is State.CONNECTED)
+    bus.parts.session.get("/")
+    assert bus.parts.session.generation == 1
     expire(bus)
-    eventually(lambda: bus.session.generation == 2)
-    bus.session.get("/")
+    eventually(lambda: bus.parts.session.generation == 2)
+    bus.parts.session.get("/")
 
 
 def test_a_new_session_does_not_go_back_in_time(
@@ -231,7 +231,7 @@ def test_a_zookeeper_that_has_lost_its_data_is_accepted_after_a_while(eventually
         zookeeper.kill(0)
         shutil.rmtree(zookeeper.data / "node-1" / "version-2")
         zookeeper.restart(0)
-        eventually(lambda: bus.session.generation == 2 and bus.session.state is State.CONNECTED)
+        eventually(lambda: bus.parts.session.generation == 2 and bus.parts.session.state is State.CONNECTED)
         eventually(lambda: bus.subscriptions("topic"))
         bus.publish("topic", "after")
         while (message := subscription.get(timeout=10)) is not None and message.data != "after":
@@ -329,7 +329,7 @@ def test_a_publish_and_a_receipt_keep_to_their_own_time_out(
             receipt = bus.publish("topic", b"before")
             proxy.black_hole()
             for state in (State.CONNECTED, State.SUSPENDED):
-                eventually(lambda state=state: bus.session.state is state)
+                eventually(lambda state=state: bus.parts.session.state is state)
                 began = time.monotonic()
                 with pytest.raises(ConnectionLost):
                     bus.publish("topic", b"late", timeout=0.5)
@@ -405,7 +405,7 @@ def test_closing_a_bus_with_subscriptions_is_bounded_in_a_black_hole(proxy: Prox
     began = time.monotonic()
     bus.close(timeout=1.0)
     assert time.monotonic() - began < 4.0 + 4.0
-    assert bus.session.state is State.CLOSED
+    assert bus.parts.session.state is State.CLOSED
 
 
 def test_closing_a_bus_that_is_cut_off_takes_its_time_out_once(
@@ -419,7 +419,7 @@ def test_closing_a_bus_that_is_cut_off_takes_its_time_out_once(
     eventually(lambda: all(queue.entries == 1 for queue in bus.queues()))
     proxy.refuse()
     proxy.drop()
-    eventually(lambda: bus.session.state is State.SUSPENDED)
+    eventually(lambda: bus.parts.session.state is State.SUSPENDED)
     for subscription in subscriptions:
         subscription.get(timeout=0)
     began = time.monotonic()

@@ -224,7 +224,7 @@ MECHANISMS = (
     Mechanism(
         "proof that nobody is registered",
         "cleaner/zkms_cleaner/sweep.py",
-        "            operations += [Create(registration), Delete(registration)]\n",
+        "            operations += absent(registration)\n",
         "            operations += []\n",
         "tests/cleaner/test_sweep.py::test_a_registration_that_appears_between_finding_and_condemning_wins",
     ),
@@ -245,8 +245,8 @@ MECHANISMS = (
     Mechanism(
         "the epoch is checked when a delayed frame is moved",
         "cleaner/zkms_cleaner/due.py",
-        "proof: list[Operation] = [checked] if snapshot.epoch >= 0 else [Create(own), Delete(own)]",
-        "proof: list[Operation] = []",
+        "proof: tuple[Operation, ...] = (checked,) if snapshot.epoch >= 0 else absent(own)",
+        "proof: tuple[Operation, ...] = ()",
         "tests/publish/test_delayed_faults.py::test_who_subscribes_while_a_message_is_moved_gets_it[checked]",
     ),
     # -- the cache -----------------------------------------------------------------------------------------------------

@@ -40,14 +40,14 @@ def _connect(hosts: str, root: str, stage: Stage, session: float = SESSION) -> z
     )
 
     def changed() -> None:
-        stage.counts["generation"] = bus.session.generation
-        if bus.session.state.value == "connected":
+        stage.counts["generation"] = bus.parts.session.generation
+        if bus.parts.session.state.value == "connected":
             stage.counts["connected_at"] = time.time()
         else:
             stage.add("cuts")
 
-    bus.session.listen(changed)
-    stage.counts["generation"] = bus.session.generation
+    bus.parts.session.listen(changed)
+    stage.counts["generation"] = bus.parts.session.generation
     return bus
 
 
@@ -242,8 +242,8 @@ def janitor(stage: Stage, hosts: str, root: str, interval: float = 5.0, grace: f
 
     with _connect(hosts, root, stage) as bus:
         cleaner = Cleaner(
-            bus.session,
-            bus.tree,
+            bus.parts.session,
+            bus.parts.tree,
             bus.client_id,
             interval=interval,
             grace=grace,

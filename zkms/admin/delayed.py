@@ -1,4 +1,4 @@
-"""What waits to become due, counted by topic, from names alone."""
+"""Counts delayed messages by topic, from the names of their znodes alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zkms.zookeeper.recipes import children_of, read_many
 from zkms.zookeeper.session import Session
 
 AT_ONCE = 16
-"""Buckets listed at a time: bounds what is held in memory."""
+"""Buckets listed at a time: bounds the memory that this takes."""
 
 
 class DelayedInfo(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Who and what is there: topics, subscriptions, queues and clients, with few requests and no listing of queues."""
+"""Tells what is in the tree: topics, subscriptions, queues and clients, with few requests; no queue is listed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class QueueInfo(msgspec.Struct, frozen=True):
     """Those that have failed and wait for another attempt."""
     ready: int | None = None
     reserved: int | None = None
-    """Those in a reader's hands, as it said last: up to a second ago."""
+    """Those in flight, as the reader said last: up to a second ago."""
     dead: int | None = None
     """Dead letters of the subscription: its partitions share them."""
     age: float | None = None

@@ -1,7 +1,7 @@
-"""Durable subscriptions and groups as they are now: who reads which partition, how much waits, and for how long.
+"""Tells of durable subscriptions and groups: who reads which partition, how much waits, and for how long.
 
-Read with a few rounds of pipelined requests, whatever the number of groups; of the queues only the names are listed,
-within a budget (see lag.py). Nothing here is from one moment: members move while one looks.
+It takes a few rounds of pipelined requests, whatever the number of groups; queues are listed within a budget (see
+lag.py), and entries are not read. The answers are not from one moment: members come and go meanwhile.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MemberInfo(msgspec.Struct, frozen=True):
     partitions: list[int]
     """Those that it reads."""
     reserved: int
-    """Messages in its hands, as it said last: up to a second ago."""
+    """Messages in flight, as it said last: up to a second ago."""
     handled: int
     """Messages done with, of the partitions that it has."""
     stuck: bool
@@ -48,7 +48,7 @@ class PartitionInfo(msgspec.Struct, frozen=True):
     owner: str
     """The client that reads it; empty if nobody does."""
     epoch: int
-    """How often it has changed hands."""
+    """How often its owner has changed."""
     entries: int
     messages: int | None
     delayed: int | None
@@ -69,7 +69,7 @@ class GroupInfo(msgspec.Struct, frozen=True):
     kind: str
     """durable or group; "garbage" if another program has overwritten its registration, empty if that is gone."""
     state: str
-    """active; "no members": nobody is there to read it; rebalancing: partitions are changing hands; stuck: a member's
+    """active; "no members": nobody is there to read it; rebalancing: partitions change their owners; stuck: a member's
     handler has not come back in time; "gone": it was removed, and something is left of it."""
     partitions: list[PartitionInfo]
     members: list[MemberInfo]
@@ -80,7 +80,7 @@ class GroupInfo(msgspec.Struct, frozen=True):
     """Those that have failed and wait for another attempt."""
     ready: int | None
     reserved: int
-    """Those in readers' hands."""
+    """Those in flight."""
     dead: int
     """Its dead letters."""
     age: float | None

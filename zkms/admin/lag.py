@@ -1,8 +1,8 @@
-"""How much waits in a queue: messages, how many of them for another attempt, and for how long the oldest.
+"""Measures how much waits in queues: messages, those that wait for another attempt, and the age of the oldest.
 
-An entry's name says how many messages it holds, so a queue is listed and not read. ZooKeeper lists a queue only as a
-whole; therefore there is a budget, and the longest queues are the ones that go without: of these only the number of
-entries is known, which costs nothing.
+The name of an entry says how many messages it holds, so a queue is listed and not read. ZooKeeper lists a queue only as
+a whole, so there is a budget, and the longest queues are left out: of these only the number of entries is known, which
+costs nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from zkms.tree.entry import Entry, parse_entry
 from zkms.tree.paths import Tree
 from zkms.tree.records import Ledger, Part
-from zkms.zookeeper.recipes import read_many, stats_of
+from zkms.zookeeper.recipes import count_created, count_deleted, read_many, stats_of
 from zkms.zookeeper.session import Session, Stat
 
 BUDGET = 50_000
@@ -48,8 +48,8 @@ class QueueCounts(NamedTuple):
 
 
 def flow(stat: Stat) -> QueueCounts:
-    """What a queue's Stat says of its past: ZooKeeper's `cversion` counts both, and `numChildren` is the difference."""
-    return QueueCounts((stat.cversion + stat.numChildren) // 2, (stat.cversion - stat.numChildren) // 2)
+    """How many entries a queue has ever had, and lost, by its Stat."""
+    return QueueCounts(count_created(stat), count_deleted(stat))
 
 
 def measure(
@@ -67,7 +67,7 @@ def measure(
     for queue, (names, _) in listed.items():
         entries = [entry for entry in map(parse_entry, names) if not (entry.foreign or entry.gap)]
         parts = ledgers[queue].parts if queue in ledgers else {}
-        found[queue] = Backlog(len(names), _waiting(entries, parts), _delayed(entries, parts, now))
+        found[queue] = Backlog(len(names), unacked_messages(entries, parts), _delayed(entries, parts, now))
         ordered = sorted(entries)
         first += [(queue, ordered[place].name) for place in PLACES if place < len(ordered)]
     for (queue, _), stat in stats_of(session, first, lambda entry: f"{tree.queue(*entry[0])}/{entry[1]}").items():
@@ -86,7 +86,8 @@ def _affordable(queues: Mapping[QueueKey, Stat], budget: int) -> list[QueueKey]:
     return chosen
 
 
-def _waiting(entries: Iterable[Entry], parts: Mapping[int, Part]) -> int:
+def unacked_messages(entries: Iterable[Entry], parts: Mapping[int, Part]) -> int:
+    """Messages of these entries that nobody has acked, by the parts of the ledger."""
     return sum(
         max(0, entry.messages - (parts[entry.sequence].count if entry.sequence in parts else 0)) for entry in entries
     )

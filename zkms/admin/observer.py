@@ -1,8 +1,8 @@
-"""Tells what comes and goes: topics, subscriptions, members of groups, connected processes.
+"""Reports what comes and goes: topics, subscriptions, members of groups, connected processes.
 
 Each list of interest (the topics, a topic's subscriptions, a group's members, ...) is read with a watch, compared with
-what it was, and read again when its watch fires. A watch fires when the connection is lost too, so nothing that
-has changed meanwhile is missed; what came and went between two looks is not told.
+what it was, and read again when its watch fires. A watch fires also when the connection is lost, so no change is
+missed; what came and went between two looks is not reported.
 
 Thread: `zkms-observer` looks and calls back. Watches only note what to look at.
 """
@@ -23,7 +23,7 @@ from zkms.tree.paths import Tree
 from zkms.zookeeper.recipes import read_many
 from zkms.zookeeper.session import Session
 
-log = logging.getLogger("zkms.observer")
+log = logging.getLogger("zkms.admin")
 MAX_LISTS = 20_000
 """Lists that one observer watches at the most; ZooKeeper keeps each watch in memory."""
 PAUSE = 0.05

@@ -1,8 +1,8 @@
-"""ZooKeeper's own quotas as a backstop: so many znodes and bytes, whatever publishers and limits do.
+"""Sets ZooKeeper's own quotas as a backstop: at most so many znodes and bytes, whatever publishers and limits do.
 
-They are for what messages are kept in: queues, bodies, and what is delayed. What zkms needs to go on (registrations,
-ledgers, producers' numbers) has none, so that subscribers can come back and ack when a quota is used up. Of queues only
-the znodes are counted: with a quota on their bytes, ZooKeeper would also refuse to write into them that they are gone.
+They apply to what holds messages: queues, bodies, and delayed messages. What zkms needs to go on (registrations,
+ledgers, the numbers of producers) has none, so that subscribers can come back and ack when a quota is used up. Only
+the znodes of queues are counted: a quota on their bytes would also refuse to mark a queue as gone.
 
 A server heeds quotas if it runs with `zookeeper.enforceQuota=true`; otherwise it only warns in its log. It looks at
 what is stored when a transaction comes, so the last one may go beyond.

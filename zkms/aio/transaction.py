@@ -15,7 +15,7 @@ from zkms.transaction import Transaction as ThreadedTransaction
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from zkms.bus import IfNobody
+    from zkms.publish.shipment import IfNobody
 
 
 class Transaction:

@@ -1,9 +1,9 @@
-"""What a restore knows of itself, in the tree: who writes, and how far each file got. One znode, `ROOT/restores`.
+"""The journal of restores, `ROOT/restores`: which restore writes, and how far each file got.
 
 Every transaction of a restore writes it, at the version that the last one left. So only one restore writes at a time:
 whoever begins takes it over, and the other is refused. A transaction whose reply was lost is sent again, and refused if
-it had been carried out: our claim is then what is found there. What is counted in the same transaction as it is put
-back is put back once, however often the restore is run.
+it had been carried out: then the journal holds our claim. What is counted in the transaction that puts it back is put
+back once, however often the restore is run.
 
 It holds the last few files only, so it does not grow.
 """
@@ -18,7 +18,7 @@ import msgspec
 
 from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, StoreError, TransactionFailed
 from zkms.tree.paths import Tree
-from zkms.tree.records import FileProgress, Restores, decode, encode
+from zkms.tree.records import FileProgress, Restores, encode, read_record
 from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Operation, SetData, transaction_size
 from zkms.zookeeper.recipes import attempt, create_if_missing, stats_of
 from zkms.zookeeper.session import Session
@@ -108,11 +108,9 @@ class Journal:
         """What is there, and its version; -1 if there is nothing."""
         try:
             data, stat = self._session.get(self._path)
-            return decode(data, Restores), stat.version
+            return read_record(data, Restores, self._path, "delete it"), stat.version
         except NodeMissing:
             return Restores(), -1
-        except msgspec.MsgspecError as error:
-            raise StoreError("overwritten by another program: delete it", path=self._path) from error
 
     def _data(self, progress: FileProgress) -> bytes:
         return encode(Restores(self.claim, self._others | {self._digest: progress}))

@@ -9,11 +9,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from zkms.admin.discovery import Discovery
-from zkms.bus import Bus, connect
+from zkms.bus import Bus
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.options import Settings
 from zkms.config import DEFAULT_HOSTS, Config
+from zkms.connect import connect
 from zkms.security import Auth, Sasl, Tls, parse_auth
 from zkms.tree.layout import adopt_policy
 from zkms.tree.paths import Tree

@@ -184,6 +184,9 @@ class Recorder:
     def purged(self, queue: str, topic: str, names: Iterable[str], reason: str) -> None:
         """Entries of these names were removed from a queue."""
 
+    def session(self, generation: int, state: str) -> None:
+        """The session is in this state; `generation` counts how often it was made anew. May be said again."""
+
     def note(self, event: str, *, sub: str | None = None, topic: str | None = None, **fields: Any) -> None:
         """Anything that happens seldom."""
 

@@ -60,6 +60,8 @@ class FileRecorder(Recorder):
         self._unsaid = 0
         """Lines lost that no `lost` event has told of yet, and since when."""
         self._unsaid_since = 0.0
+        self._session = (0, "connecting")
+        """The session's generation and state that were recorded last."""
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._closed = False
@@ -269,6 +271,14 @@ class FileRecorder(Recorder):
         subscription, _, partition = queue.partition(PARTITION_MARK)
         number = int(partition) if partition.isdecimal() else None
         self.note("purged", sub=subscription, topic=topic, partition=number, n=messages, reason=reason)
+
+    def session(self, generation: int, state: str) -> None:
+        """The session is in this state; said again, it is recorded once."""
+        if self._session != (generation, state):
+            if generation > self._session[0] > 0:
+                self.note("session", state="expired")
+            self.note("session", state=state)
+            self._session = generation, state
 
     def note(self, event: str, *, sub: str | None = None, topic: str | None = None, **fields: Any) -> None:
         """Anything that happens seldom."""

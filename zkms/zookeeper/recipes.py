@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from zkms.errors import ConnectionLost, NodeExists, NodeMissing, StoreError, TransactionFailed
-from zkms.zookeeper.operations import Create, Operation
+from zkms.zookeeper.operations import Create, Delete, Operation
 from zkms.zookeeper.session import Session
 from zkms.zookeeper.wire import Stat
 
@@ -46,6 +46,11 @@ def attempt(
         if not isinstance(error.cause, expected):
             raise error.cause from error
         return Attempt([], error)
+
+
+def absent(path: str) -> tuple[Operation, Operation]:
+    """Operations that refuse a transaction with `NodeExists` if a znode is there, and leave nothing behind."""
+    return Create(path), Delete(path)
 
 
 def create_if_missing(session: Session, *paths: str, data: bytes = b"", deadline: float | None = None) -> bool:

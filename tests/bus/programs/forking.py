@@ -68,7 +68,7 @@ def main(hosts: str, root: str) -> None:
         "status": status,
         "heard": [message.data for message in messages],
         "acked": len(receipt.wait(timeout=10).acked),
-        "generation": bus.session.generation,
+        "generation": bus.parts.session.generation,
         "queues": len(bus.queues()),
     }
     bus.close()

@@ -14,7 +14,7 @@ import zkms
 def main(hosts: str, root: str, session_timeout: str, trail: str | None = None) -> None:
     """Lead, when it is our turn."""
     with zkms.connect(hosts, root, session_timeout=float(session_timeout), trail=trail) as bus:
-        cleaner = bus._cleaner
+        cleaner = bus.parts.cleaner
         assert cleaner is not None
         print("connected", flush=True)
         told = False

@@ -1,4 +1,4 @@
-"""What `zkms top` shows: the tree at one moment, and how fast it changes, from two looks at it."""
+"""The whole tree at one moment, and how fast it changes, from two looks at it: what `zkms top` shows."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import time
 import msgspec
 
 from zkms.admin.dead_letters import DeadLetters
+from zkms.admin.discovery import Discovery
 from zkms.admin.groups import GroupInfo, Groups, MemberInfo
 from zkms.admin.lag import BUDGET
-from zkms.cli.connection import Inspector
-from zkms.tree.paths import subscription_of
-from zkms.tree.records import ProducerState, decode
+from zkms.tree.paths import Tree, subscription_of
+from zkms.tree.records import ProducerState, decode_or_none
 from zkms.zookeeper.recipes import children_of, read_many
+from zkms.zookeeper.session import Session
 
 LISTED = BUDGET // 5
 """Entries that are listed at each look: it looks often."""
 MAX_PRODUCERS = 1_000
 
 
-class Counters(msgspec.Struct):
+class Growth(msgspec.Struct):
     """Numbers that only grow, as they were at one look."""
 
     at: float
@@ -70,24 +71,25 @@ class Overview(msgspec.Struct, frozen=True):
     groups: list[GroupRow]
 
 
-class Watcher:
-    """Looks again and again, and remembers the last look."""
+class TreeWatcher:
+    """Looks again and again, and remembers the last look: rates are what has grown since. Used by one thread."""
 
-    def __init__(self, inspector: Inspector) -> None:
-        self._inspector = inspector
-        self._groups = Groups(inspector.session, inspector.tree)
-        self._letters = DeadLetters(inspector.session, inspector.tree)
-        self._before: Counters | None = None
+    def __init__(self, session: Session, tree: Tree) -> None:
+        self._session = session
+        self._tree = tree
+        self._discovery = Discovery(session, tree)
+        self._groups = Groups(session, tree)
+        self._dead_letters = DeadLetters(session, tree)
+        self._before: Growth | None = None
 
     def look(self) -> Overview:
         """The tree as it is now, and what has changed since the last look."""
-        discovery = self._inspector.discovery
-        queues = discovery.queues()
-        topics = discovery.topics()
-        clients = len(children_of(self._inspector.session, self._inspector.tree.clients))
+        queues = self._discovery.queues()
+        topics = self._discovery.topics()
+        clients = len(children_of(self._session, self._tree.clients))
         groups = self._groups.look(budget=LISTED)
-        dead = self._letters.counts()
-        now = Counters(time.monotonic(), self._published())
+        dead = self._dead_letters.counts()
+        now = Growth(time.monotonic(), self._published())
         entries: dict[str, int] = {}
         kinds: dict[str, list[str]] = {}
         for queue in queues:
@@ -124,21 +126,20 @@ class Watcher:
         )
 
     def _published(self) -> dict[str, int]:
-        session, tree = self._inspector.session, self._inspector.tree
+        session, tree = self._session, self._tree
         names = children_of(session, tree.producers)[:MAX_PRODUCERS]
         found = {}
         for name, (data, _) in read_many(session, names, lambda name: session.get_async(tree.producer(name))).items():
-            try:
-                found[name] = decode(data, ProducerState).seq
-            except msgspec.MsgspecError:
-                continue  # another program's: nothing that could be counted
+            state = decode_or_none(data, ProducerState)
+            if state is not None:  # else another program's: nothing that could be counted
+                found[name] = state.seq
         return found
 
 
 class _Rates:
     """What has grown between two looks, a second. What was not there before has grown from nothing."""
 
-    def __init__(self, before: Counters | None, now: Counters) -> None:
+    def __init__(self, before: Growth | None, now: Growth) -> None:
         self._before = before
         self._now = now
         self._seconds = max(0.001, now.at - before.at) if before is not None else 0.0
