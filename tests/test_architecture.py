@@ -40,7 +40,7 @@ def test_every_room_is_there() -> None:
     """Each folder of zkms/, and each module of its root but for the small ones of the lowest layer."""
     rooms = {path.resolve() for row in section("Rooms and layers") for path in links(row[0])}
     folders = {path.parent for path in (PROJECT / "zkms").glob("*/__init__.py")}
-    small = {"__main__.py", "checks.py", "connect.py", "security.py", "version.py"}
+    small = {"__main__.py", "checks.py", "security.py", "version.py"}
     modules = {path for path in (PROJECT / "zkms").glob("*.py") if path.name not in small}
     assert sorted(map(str, (folders | modules) - rooms)) == []
 
