@@ -24,20 +24,6 @@ GRID = LEFT + WIDTH + 40
 TOP = 74
 NOUNS = {"zkms": "zkms: public names"}
 KINDS = (*("outer",) * 4, *("facade",) * 6, *("core",) * 3)
-    "outer",
-    "outer",
-    "outer",
-    "outer",
-    "facade",
-    "facade",
-    "facade",
-    "facade",
-    "facade",
-    "facade",
-    "core",
-    "core",
-    "core",
-)
 """How the layers are coloured, from the highest down; those below are the ground."""
 
 STYLE = """
