@@ -12,7 +12,7 @@ import pytest
 
 import zkms
 from zkms.cache import Coherent, coherent
-from zkms.cache.leases import Leases
+from zkms.cache.tickets import Leases
 from zkms.errors import InvalidArgument
 
 from .conftest import Eventually

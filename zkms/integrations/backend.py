@@ -19,7 +19,7 @@ from typing import Any
 from zkms.cache.outcome import Outcome
 from zkms.cache.store import MISSING
 from zkms.errors import ConnectionLost
-from zkms.integrations.near import Entry, NearCache, entry
+from zkms.integrations.near import NearCache, NearEntry, entry
 from zkms.integrations.process import Settings, place
 
 __all__ = ["MISSING", "Backend", "Settings"]
@@ -95,7 +95,7 @@ class Backend:
         except ConnectionLost:
             return False
 
-    def _fill(self, key: str, new: Entry) -> bool:
+    def _fill(self, key: str, new: NearEntry) -> bool:
         try:
             return self.cache.set(key, new)
         except ConnectionLost:
@@ -121,7 +121,7 @@ class Backend:
         """Write a value computed from the one here, which keeps its time to live; `MISSING` if there is none."""
         with self._place.changing:
             cache = self.cache
-            new, kept = cache.change(key, lambda old: Entry(self._copy(function(old.value)), old.expires))
+            new, kept = cache.change(key, lambda old: NearEntry(self._copy(function(old.value)), old.expires))
         if new is MISSING:
             return MISSING
         if kept:

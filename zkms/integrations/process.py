@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from zkms.bus import connect
-from zkms.cache.leases import Leases
+from zkms.cache.tickets import Leases
 from zkms.config import DEFAULT_HOSTS, check_seconds
 from zkms.errors import ConnectionLost, InvalidArgument, ZkmsError
 
