@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.trails import results
 from benchmarks.trails.trials import Part, Say
 from zkms.bench.processes.crew import Crew, PublishOutcome
-from zkms.bench.processes.orders import Place, Publish
+from zkms.bench.processes.orders import BenchPlace, Publish
 from zkms.testing import EmbeddedZooKeeper
 
 SUBSCRIBERS = 20
@@ -25,7 +25,10 @@ def recorder(messages: int, rounds: int, say: Say) -> results.Recorder:
     with tempfile.TemporaryDirectory(prefix="zkms-recorder-") as name, EmbeddedZooKeeper() as server:
         folder = Path(name)
         trail = folder / "trail"
-        places = {False: Place(server.hosts, "/plain"), True: Place(server.hosts, "/recorded", trail=str(trail))}
+        places = {
+            False: BenchPlace(server.hosts, "/plain"),
+            True: BenchPlace(server.hosts, "/recorded", trail=str(trail)),
+        }
         folders = {kind: folder / str(kind) for kind in places}
         for each in folders.values():
             each.mkdir()

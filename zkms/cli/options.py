@@ -35,7 +35,7 @@ trail_option = click.option("--trail", metavar="DIR", envvar="ZKMS_TRAIL", show_
 
 
 @dataclass(frozen=True)
-class Settings:
+class CommandSettings:
     """What was said on the command line and in the environment about where to connect and how to print."""
 
     hosts: str | None
@@ -53,6 +53,6 @@ def settings(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def wrapper(*args: Any, hosts: str | None, root: str, json_: bool, verbose: int, **kwargs: Any) -> Any:
         set_up_logging(verbose)
-        return command(Settings(hosts, root, json_), *args, **kwargs)
+        return command(CommandSettings(hosts, root, json_), *args, **kwargs)
 
     return wrapper

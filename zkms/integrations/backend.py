@@ -20,9 +20,9 @@ from zkms.cache.outcome import Outcome
 from zkms.cache.store import MISSING
 from zkms.errors import ConnectionLost
 from zkms.integrations.near import NearCache, NearEntry, entry
-from zkms.integrations.process import Settings, place
+from zkms.integrations.process import BackendSettings, place
 
-__all__ = ["MISSING", "Backend", "Settings"]
+__all__ = ["MISSING", "Backend", "BackendSettings"]
 
 log = logging.getLogger("zkms.integrations")
 NOT_HEARD = -1
@@ -32,7 +32,7 @@ NOT_HEARD = -1
 class Backend:
     """One cache, as a framework's backend needs it. Thread-safe; any number of them share the process's cache."""
 
-    def __init__(self, given: Settings, duplicate: Callable[[Any], Any] = copy.deepcopy) -> None:
+    def __init__(self, given: BackendSettings, duplicate: Callable[[Any], Any] = copy.deepcopy) -> None:
         self._place = place(given)
         self._wait = given.wait
         self._copy = duplicate

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Protocol, cast
 
-from zkms.bench.processes.orders import Place
+from zkms.bench.processes.orders import BenchPlace
 from zkms.bench.processes.tally import Tally
 
 
@@ -46,10 +46,12 @@ class Subscribing(Protocol):
 class Algorithm(Protocol):
     """The module."""
 
-    def publisher(self, place: Place) -> Publishing:
+    def publisher(self, place: BenchPlace) -> Publishing:
         """Connect."""
 
-    def subscribers(self, place: Place, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> Subscribing:
+    def subscribers(
+        self, place: BenchPlace, tallies: Sequence[Tally], *, first: int, session_timeout: float
+    ) -> Subscribing:
         """Subscribe, one for each tally; from when this returns nothing is missed."""
 
 

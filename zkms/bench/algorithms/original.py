@@ -13,7 +13,7 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from zkms.bench.processes.orders import Place
+from zkms.bench.processes.orders import BenchPlace
 from zkms.bench.processes.tally import Tally
 from zkms.cli.connection import read_auth, read_tls
 from zkms.config import configure
@@ -29,10 +29,10 @@ def client(address: str, session_timeout: float = 30.0) -> Any:
     return made
 
 
-class Publisher:
+class OriginalPublisher:
     """Creates one znode after the other."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BenchPlace) -> None:
         self.frame = 1
         self._client = client(place.address)
         names = sorted(self._client.get_children(f"{place.root}/subscribers/{place.topic}"))
@@ -58,10 +58,10 @@ class Publisher:
         self._client.close()
 
 
-class Subscriber:
+class OriginalSubscriber:
     """One client, its queue, and a thread that empties it."""
 
-    def __init__(self, place: Place, tally: Tally, name: str, session_timeout: float) -> None:
+    def __init__(self, place: BenchPlace, tally: Tally, name: str, session_timeout: float) -> None:
         self._client = client(place.address, session_timeout)
         self._queue = f"{place.root}/messages/{name}/{place.topic}"
         self._client.ensure_path(self._queue)
@@ -102,13 +102,13 @@ class Subscriber:
         self._client.close()
 
 
-class Subscribers:
+class OriginalSubscribers:
     """A client for each."""
 
-    def __init__(self, place: Place, tallies: Sequence[Tally], first: int, session_timeout: float) -> None:
+    def __init__(self, place: BenchPlace, tallies: Sequence[Tally], first: int, session_timeout: float) -> None:
         self.names = [f"original-{first + i:04}" for i in range(len(tallies))]
         pairs = zip(tallies, self.names, strict=True)
-        self._subscribers = [Subscriber(place, tally, name, session_timeout) for tally, name in pairs]
+        self._subscribers = [OriginalSubscriber(place, tally, name, session_timeout) for tally, name in pairs]
 
     def settle(self, timeout: float) -> None:
         """Return when all queues are empty."""
@@ -122,11 +122,13 @@ class Subscribers:
             subscriber.close()
 
 
-def publisher(place: Place) -> Publisher:
+def publisher(place: BenchPlace) -> OriginalPublisher:
     """Connect."""
-    return Publisher(place)
+    return OriginalPublisher(place)
 
 
-def subscribers(place: Place, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> Subscribers:
+def subscribers(
+    place: BenchPlace, tallies: Sequence[Tally], *, first: int, session_timeout: float
+) -> OriginalSubscribers:
     """Connect and watch."""
-    return Subscribers(place, tallies, first, session_timeout)
+    return OriginalSubscribers(place, tallies, first, session_timeout)

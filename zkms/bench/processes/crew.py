@@ -63,7 +63,7 @@ class Crew:
     def __init__(
         self,
         algorithm: str,
-        place: orders.Place,
+        place: orders.BenchPlace,
         folder: Path,
         *,
         subscribers: int,

@@ -9,7 +9,7 @@ import msgspec
 TallyKind = Literal["count", "time", "hold", "unpack"]
 
 
-class Place(msgspec.Struct, frozen=True):
+class BenchPlace(msgspec.Struct, frozen=True):
     """Where an algorithm works: a server's address, a root of its own there, and the topic."""
 
     address: str
@@ -23,7 +23,7 @@ class Subscribe(msgspec.Struct, tag=True):
     """Be so many subscribers, numbered from `first`."""
 
     algorithm: str
-    place: Place
+    place: BenchPlace
     first: int
     count: int
     tally: TallyKind = "count"
@@ -34,7 +34,7 @@ class Connect(msgspec.Struct, tag=True):
     """Be a publisher."""
 
     algorithm: str
-    place: Place
+    place: BenchPlace
 
 
 class Expect(msgspec.Struct, tag=True):

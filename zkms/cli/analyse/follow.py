@@ -11,12 +11,11 @@ import click
 from zkms.cli.connection import find_hosts
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure, set_up_logging
-from zkms.cli.options import HOSTS_HELP, JSON_HELP, ROOT_HELP, VERBOSE_HELP, Seconds
-from zkms.cli.options import Settings as Connection
+from zkms.cli.options import HOSTS_HELP, JSON_HELP, ROOT_HELP, VERBOSE_HELP, CommandSettings, Seconds
 from zkms.errors import ZkmsError
 
 if TYPE_CHECKING:
-    from zkms_spark.live.settings import Settings
+    from zkms_spark.live.settings import FollowSettings
     from zkms_spark.live.window import Window
 
 
@@ -118,11 +117,11 @@ def follow(
     set_up_logging(verbose)
     try:
         from zkms_spark.errors import AnalysisError, NoSpark, NoTrail
-        from zkms_spark.live.settings import Settings
+        from zkms_spark.live.settings import FollowSettings
         from zkms_spark.live.slo import Slo
 
         source, bring = _source(directories, state)
-        settings = Settings(
+        settings = FollowSettings(
             trail=source,
             state=state.absolute(),
             slo=Slo(p99, lag, gaps),
@@ -132,7 +131,7 @@ def follow(
             audit_every=audit_every,
             webhook=webhook,
             topic=alert_topic,
-            hosts=find_hosts(Connection(hosts, root, json_)) if alert_topic else None,
+            hosts=find_hosts(CommandSettings(hosts, root, json_)) if alert_topic else None,
             root=root,
             once=once,
         )
@@ -148,7 +147,7 @@ def follow(
         raise Failure(str(error), Exit.NO_SPARK) from error
 
 
-def _run(settings: Settings, master: str, bring: Callable[[], object], json_: bool) -> None:
+def _run(settings: FollowSettings, master: str, bring: Callable[[], object], json_: bool) -> None:
     from zkms_spark.live.alerts import sinks
     from zkms_spark.live.follow import follow
     from zkms_spark.session import open_session
@@ -191,11 +190,11 @@ def _is_exported(place: Path) -> bool:
 
 def _bring(directories: tuple[str, ...], target: Path) -> None:
     """Export what has been finished since; what cannot be is said, and tried again the next time."""
-    from zkms.trail.export.export import Exporter, NoTrail, find
+    from zkms.trail.export.export import Exporter, NothingRecorded, find
 
     try:
         summary = Exporter(str(target)).run(find(directories))
-    except NoTrail:
+    except NothingRecorded:
         return  # nothing was recorded yet
     except (ZkmsError, OSError) as error:
         click.echo(f"Warning: {error}", err=True)

@@ -18,7 +18,7 @@ LISTED = BUDGET // 5
 MAX_PRODUCERS = 1_000
 
 
-class Counters(msgspec.Struct):
+class OverviewCounters(msgspec.Struct):
     """Numbers that only grow, as they were at one look."""
 
     at: float
@@ -76,7 +76,7 @@ class Watcher:
         self._inspector = inspector
         self._groups = Groups(inspector.session, inspector.tree)
         self._letters = DeadLetters(inspector.session, inspector.tree)
-        self._before: Counters | None = None
+        self._before: OverviewCounters | None = None
 
     def look(self) -> Overview:
         """The tree as it is now, and what has changed since the last look."""
@@ -86,7 +86,7 @@ class Watcher:
         clients = len(discovery.names(self._inspector.tree.clients))
         groups = self._groups.look(budget=LISTED)
         dead = self._letters.counts()
-        now = Counters(time.monotonic(), self._published())
+        now = OverviewCounters(time.monotonic(), self._published())
         entries: dict[str, int] = {}
         kinds: dict[str, list[str]] = {}
         for queue in queues:
@@ -139,7 +139,7 @@ class Watcher:
 class _Rates:
     """What has grown between two looks, a second. What was not there before has grown from nothing."""
 
-    def __init__(self, before: Counters | None, now: Counters) -> None:
+    def __init__(self, before: OverviewCounters | None, now: OverviewCounters) -> None:
         self._before = before
         self._now = now
         self._seconds = max(0.001, now.at - before.at) if before is not None else 0.0

@@ -11,7 +11,7 @@ import msgspec
 from zkms.cli.connection import Inspector, inspect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
-from zkms.cli.options import Settings, settings, trail_option
+from zkms.cli.options import CommandSettings, settings, trail_option
 from zkms.cli.output import confirmed, plural, print_json
 from zkms.cli.progress import Progress
 from zkms.errors import BadVersion, ConnectionLost, NodeMissing, TransactionFailed
@@ -35,7 +35,7 @@ from zkms.zookeeper.session import failed_with
 @click.pass_context
 def purge(
     ctx: click.Context,
-    settings: Settings,
+    settings: CommandSettings,
     subscription: str,
     topic: str,
     yes: bool,

@@ -8,7 +8,7 @@ import msgspec
 from zkms.cli.connection import Inspector, inspect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
-from zkms.cli.options import Settings, settings, trail_option
+from zkms.cli.options import CommandSettings, settings, trail_option
 from zkms.cli.output import confirmed, plural, print_json
 from zkms.errors import NodeMissing
 from zkms.names import check_name, check_topic, new_client_id
@@ -30,7 +30,7 @@ from zkms.tree.records import Ledger, Registration, decode
 @click.pass_context
 def unsubscribe(
     ctx: click.Context,
-    settings: Settings,
+    settings: CommandSettings,
     subscription: str,
     topic: str,
     yes: bool,
