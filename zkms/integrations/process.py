@@ -20,10 +20,10 @@ from zkms.bus import connect
 from zkms.cache.tickets import Leases
 from zkms.config import DEFAULT_HOSTS, check_seconds
 from zkms.errors import ConnectionLost, InvalidArgument, ZkmsError
+from zkms.integrations.near import NearCache
 
 if TYPE_CHECKING:
     from zkms.bus import Bus
-    from zkms.integrations.near import NearCache
 
 log = logging.getLogger("zkms.integrations")
 PAUSE = 5.0
@@ -98,8 +98,6 @@ class CachePlace:
         self._cache = None
 
     def _make(self) -> NearCache:
-        from zkms.integrations.near import NearCache
-
         given = self.settings
         self._part()
         self._shut(0.0)

@@ -29,6 +29,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from zkms_spark.analysis import find_violations
 from zkms_spark.errors import AnalysisError, NoTrail
 from zkms_spark.live import progress as progresses
 from zkms_spark.live.alerts import NotSent, Sink, warn
@@ -241,8 +242,6 @@ def _start(spark: SparkSession, settings: FollowSettings, follower: Follower) ->
 
 def _audit(spark: SparkSession, settings: FollowSettings, follower: Follower) -> None:
     """The report's audit of all that is there; what goes wrong with it is said, and the figures go on."""
-    from zkms_spark.analysis import find_violations
-
     try:
         follower.audited(find_violations(spark, settings.trail))
     except NoTrail:

@@ -106,12 +106,15 @@ class ZkmsSubscribers:
 
 def _gap(gap: zkms.Gap) -> None:
     """A benchmark that lost messages has measured nothing."""
-    log.error("a gap in %r: %s", gap.topic, gap.reason)
-    os._exit(1)
+    _give_up("a gap in %r: %s", gap.topic, gap.reason)
 
 
 def _error(error: Exception, _message: zkms.Message | None) -> None:
-    log.error("%s: %s", type(error).__name__, error)
+    _give_up("%s: %s", type(error).__name__, error)
+
+
+def _give_up(reason: str, *values: object) -> None:
+    log.error(reason, *values)
     os._exit(1)
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from zkms.bench.report import show
+from zkms.bench.run import run
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.options import CommandSettings, Seconds, settings
@@ -42,9 +44,6 @@ def bench(settings: CommandSettings, suite: str, rounds: int | None, seconds: fl
         raise Failure(NEEDS.format(what="without --hosts", module="an embedded ZooKeeper", extra="server"))
     if plot is not None:
         _check_plot(plot)
-    from zkms.bench.report import show
-    from zkms.bench.run import run
-
     document = run(suite, hosts=settings.hosts, root=settings.root, seconds=seconds, rounds=rounds)
     if plot is not None:
         from zkms.bench.plot import save

@@ -13,6 +13,8 @@ from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.output import plural
 from zkms.cli.progress import Progress
+from zkms.trail.event import OPEN_SUFFIX, SUFFIX
+from zkms.trail.export.export import Exporter, NothingRecorded, find, size_of
 
 
 @contextmanager
@@ -21,9 +23,6 @@ def exported(directories: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
 
     Processes of one name are left to the analysis, which finds them in every trail.
     """
-    from zkms.trail.event import OPEN_SUFFIX, SUFFIX
-    from zkms.trail.export.export import Exporter, NothingRecorded, find, size_of
-
     raw = []
     for directory in directories:
         if "://" in directory:
