@@ -12,10 +12,11 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.peers import Peer
+from zkms.bench.algorithms.algorithm import BenchPlace
 from zkms.bench.experiments import PROCESSES, TIMEOUT, at_full_speed
 from zkms.bench.processes.crew import BenchFailed, Crew
 from zkms.bench.processes.meter import others_at_work
-from zkms.bench.processes.orders import BenchPlace, Publish, TallyKind
+from zkms.bench.processes.orders import Publish, TallyKind
 from zkms.bench.results import median
 from zkms.cli.output import plural
 from zkms.server.errors import ServerError

@@ -13,8 +13,8 @@ from typing import Any
 
 import redis
 
-from zkms.bench.processes.orders import BenchPlace
-from zkms.bench.processes.tally import Tally
+from zkms.bench.algorithms.algorithm import BenchPlace
+from zkms.bench.algorithms.tally import Tally
 from zkms.errors import Timeout
 
 DEPTH = 64

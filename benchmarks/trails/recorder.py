@@ -7,9 +7,10 @@ from pathlib import Path
 
 from benchmarks.trails import results
 from benchmarks.trails.trials import Part, Say
+from zkms.bench.algorithms.algorithm import BenchPlace
 from zkms.bench.processes.crew import Crew, PublishOutcome
-from zkms.bench.processes.orders import BenchPlace, Publish
-from zkms.testing import EmbeddedZooKeeper
+from zkms.bench.processes.orders import Publish
+from zkms.server.embedded import EmbeddedZooKeeper
 
 SUBSCRIBERS = 20
 MODULE = "zkms.bench.algorithms.ours"

@@ -9,8 +9,9 @@ import pytest
 
 import zkms
 from zkms.bench.algorithms import ours
+from zkms.bench.algorithms.algorithm import BenchPlace
 from zkms.bench.processes.crew import BenchFailed, Crew
-from zkms.bench.processes.orders import BenchPlace, Publish, Ready
+from zkms.bench.processes.orders import Publish, Ready
 from zkms.errors import Timeout
 from zkms.testing import EmbeddedZooKeeper
 from zkms.testing.roots import delete_root, new_root

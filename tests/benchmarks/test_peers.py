@@ -14,8 +14,9 @@ import pytest
 from benchmarks import plot, table
 from benchmarks.comparison import PACK, Comparison, Figure, compare, findable
 from benchmarks.peers import PEERS, Peer, chosen
+from zkms.bench.algorithms.algorithm import BenchPlace
 from zkms.bench.processes.crew import Crew
-from zkms.bench.processes.orders import BenchPlace, Publish
+from zkms.bench.processes.orders import Publish
 from zkms.testing import ServerError
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -7,9 +7,10 @@ from typing import TypeVar
 
 import msgspec
 
+from zkms.bench.algorithms.algorithm import BenchPlace
 from zkms.bench.processes.crew import Crew, PublishOutcome
 from zkms.bench.processes.meter import MeterReading
-from zkms.bench.processes.orders import BenchPlace, Publish
+from zkms.bench.processes.orders import Publish
 from zkms.bench.processes.site import Site
 from zkms.bench.results import MB, Drain, Latency, Throughput, percentiles
 

@@ -6,8 +6,19 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Protocol, cast
 
-from zkms.bench.processes.orders import BenchPlace
-from zkms.bench.processes.tally import Tally
+import msgspec
+
+from zkms.bench.algorithms.tally import Tally
+
+
+class BenchPlace(msgspec.Struct, frozen=True):
+    """Where an algorithm works: a server's address, a root of its own there, and the topic."""
+
+    address: str
+    root: str
+    topic: str = "bench"
+    trail: str | None = None
+    """Directory to record into."""
 
 
 class Publishing(Protocol):

@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 
+from zkms.bench.algorithms.algorithm import BenchPlace
 from zkms.bench.algorithms.original import client
-from zkms.bench.processes.orders import BenchPlace
-from zkms.bench.processes.tally import Tally
+from zkms.bench.algorithms.tally import Tally
 
 
 def _path(place: BenchPlace, number: int) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from kazoo.client import KazooClient
 
-from zkms.bench.processes.orders import BenchPlace
-from zkms.bench.processes.tally import Tally
+from zkms.bench.algorithms.algorithm import BenchPlace
+from zkms.bench.algorithms.tally import Tally
 from zkms.cli.connection import read_auth, read_tls
 from zkms.config import configure
 from zkms.errors import Timeout
@@ -102,24 +102,33 @@ class OriginalSubscriber:
         self._client.close()
 
 
-class OriginalSubscribers:
-    """A client for each."""
+class QueueReader(Protocol):
+    """One subscriber with a client of its own."""
 
-    def __init__(self, place: BenchPlace, tallies: Sequence[Tally], first: int, session_timeout: float) -> None:
-        self.names = [f"original-{first + i:04}" for i in range(len(tallies))]
-        pairs = zip(tallies, self.names, strict=True)
-        self._subscribers = [OriginalSubscriber(place, tally, name, session_timeout) for tally, name in pairs]
+    def settle(self, deadline: float) -> None:
+        """Return when its queue is empty; `Timeout` at the deadline."""
+
+    def close(self) -> None:
+        """End the session."""
+
+
+class QueueReaders:
+    """Subscribers of these names, with a client each."""
+
+    def __init__(self, names: list[str], readers: Sequence[QueueReader]) -> None:
+        self.names = names
+        self._readers = readers
 
     def settle(self, timeout: float) -> None:
         """Return when all queues are empty."""
         deadline = time.monotonic() + timeout
-        for subscriber in self._subscribers:
-            subscriber.settle(deadline)
+        for reader in self._readers:
+            reader.settle(deadline)
 
     def close(self) -> None:
         """End the sessions."""
-        for subscriber in self._subscribers:
-            subscriber.close()
+        for reader in self._readers:
+            reader.close()
 
 
 def publisher(place: BenchPlace) -> OriginalPublisher:
@@ -127,8 +136,8 @@ def publisher(place: BenchPlace) -> OriginalPublisher:
     return OriginalPublisher(place)
 
 
-def subscribers(
-    place: BenchPlace, tallies: Sequence[Tally], *, first: int, session_timeout: float
-) -> OriginalSubscribers:
+def subscribers(place: BenchPlace, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> QueueReaders:
     """Connect and watch."""
-    return OriginalSubscribers(place, tallies, first, session_timeout)
+    names = [f"original-{first + i:04}" for i in range(len(tallies))]
+    pairs = zip(tallies, names, strict=True)
+    return QueueReaders(names, [OriginalSubscriber(place, tally, name, session_timeout) for tally, name in pairs])

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import zkms
-from zkms.bench.processes.orders import BenchPlace
-from zkms.bench.processes.tally import Tally
+from zkms.bench.algorithms.algorithm import BenchPlace
+from zkms.bench.algorithms.tally import Tally
 from zkms.cli.connection import read_auth, read_tls
 from zkms.errors import Timeout
 from zkms.tree.records import MOST_BYTES

@@ -6,17 +6,9 @@ from typing import Literal
 
 import msgspec
 
+from zkms.bench.algorithms.algorithm import BenchPlace
+
 TallyKind = Literal["count", "time", "hold", "unpack"]
-
-
-class BenchPlace(msgspec.Struct, frozen=True):
-    """Where an algorithm works: a server's address, a root of its own there, and the topic."""
-
-    address: str
-    root: str
-    topic: str = "bench"
-    trail: str | None = None
-    """Directory to record into."""
 
 
 class Subscribe(msgspec.Struct, tag=True):

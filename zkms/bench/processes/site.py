@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from zkms.bench.algorithms.algorithm import BenchPlace
 from zkms.bench.processes.meter import ServerMeter
-from zkms.bench.processes.orders import BenchPlace
 from zkms.cli.connection import CONNECT_TIMEOUT, read_auth, read_tls
 from zkms.config import Config, parse_auth
 from zkms.errors import StoreError
