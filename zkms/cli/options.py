@@ -34,6 +34,20 @@ trail_option = click.option("--trail", metavar="DIR", envvar="ZKMS_TRAIL", show_
 """For commands that send, receive or remove messages."""
 
 
+def trails_option(help_: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """For commands that read what was recorded."""
+    return click.option(
+        "--trail",
+        "directories",
+        metavar="DIR",
+        envvar="ZKMS_TRAIL",
+        show_envvar=True,
+        multiple=True,
+        required=True,
+        help=help_,
+    )
+
+
 @dataclass(frozen=True)
 class CommandSettings:
     """What was said on the command line and in the environment about where to connect and how to print."""

@@ -9,23 +9,14 @@ import click
 
 from zkms.cli.connection import find_hosts
 from zkms.cli.failure import Failure, set_up_logging
-from zkms.cli.options import HOSTS_HELP, JSON_HELP, ROOT_HELP, VERBOSE_HELP, CommandSettings, Seconds
+from zkms.cli.options import HOSTS_HELP, JSON_HELP, ROOT_HELP, VERBOSE_HELP, CommandSettings, Seconds, trails_option
 
 if TYPE_CHECKING:
     pass
 
 
 @click.command()
-@click.option(
-    "--trail",
-    "directories",
-    metavar="DIR",
-    envvar="ZKMS_TRAIL",
-    show_envvar=True,
-    multiple=True,
-    required=True,
-    help="What processes record into (repeatable), or what 'zkms trail export' writes: a directory or URL.",
-)
+@trails_option("What processes record into (repeatable), or what 'zkms trail export' writes: a directory or URL.")
 @click.option(
     "--state",
     metavar="DIR",

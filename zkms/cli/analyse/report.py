@@ -10,7 +10,7 @@ import click
 
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure, set_up_logging
-from zkms.cli.options import JSON_HELP, VERBOSE_HELP
+from zkms.cli.options import JSON_HELP, VERBOSE_HELP, trails_option
 from zkms.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -19,15 +19,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--trail",
-    "directories",
-    metavar="DIR",
-    envvar="ZKMS_TRAIL",
-    show_envvar=True,
-    multiple=True,
-    required=True,
-    help="What processes record into (may be given repeatedly), or what 'zkms trail export' wrote: a directory or URL.",
+@trails_option(
+    "What processes record into (may be given repeatedly), or what 'zkms trail export' wrote: a directory or URL."
 )
 @click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Spark's master.")
 @click.option(

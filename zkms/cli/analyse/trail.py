@@ -9,7 +9,7 @@ import click
 from zkms.cli.analyse.follow import follow
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure, set_up_logging
-from zkms.cli.options import JSON_HELP, VERBOSE_HELP, Seconds
+from zkms.cli.options import JSON_HELP, VERBOSE_HELP, Seconds, trails_option
 from zkms.cli.output import plural, print_json
 from zkms.cli.progress import Progress
 
@@ -29,16 +29,7 @@ trail.add_command(follow)
 
 
 @trail.command()
-@click.option(
-    "--trail",
-    "directories",
-    metavar="DIR",
-    envvar="ZKMS_TRAIL",
-    show_envvar=True,
-    multiple=True,
-    required=True,
-    help="Directory that processes record into; may be given repeatedly.",
-)
+@trails_option("Directory that processes record into; may be given repeatedly.")
 @click.option(
     "--to", metavar="DIR", required=True, help="Where the tables go: a directory, or a URL that fsspec knows."
 )
