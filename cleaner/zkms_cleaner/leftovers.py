@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from zkms.names import is_pattern
 from zkms.publish.audience import patterns_in
 from zkms.tree.entry import parse_entry
-from zkms.tree.paths import Tree, hashes_in, id_log_time, lanes_of, subscription_of
+from zkms.tree.paths import Tree, hashes_in, id_log_time, queues_of, subscription_of
 from zkms.tree.records import Ledger, Patterns, QueueState, Registration, decode_or_none, encode
 from zkms.zookeeper.operations import Delete, Operation, SetData
 from zkms.zookeeper.recipes import absent, children_of, grandchildren_of, read_many, stats_of
@@ -87,7 +87,7 @@ class Leftovers:
         queues = {
             self._tree.queue(queue, topic): registration.max_age
             for (topic, name), registration in kept.items()
-            for queue in lanes_of(name, registration)
+            for queue in queues_of(name, registration)
         }
         states = read_many(self._session, queues, self._session.get_async)
         waiting = [queue for queue, (_, stat) in states.items() if stat.numChildren]
@@ -174,7 +174,7 @@ class Leftovers:
         for (topic, name), registration in kept.items():
             if children_of(self._session, self._tree.members(name, topic)):
                 continue
-            queues = [self._tree.queue(queue, topic) for queue in lanes_of(name, registration)]
+            queues = [self._tree.queue(queue, topic) for queue in queues_of(name, registration)]
             ledgers = [self._tree.ledger(name, topic, number) for number in range(len(queues))]
             read = read_many(self._session, ledgers, self._session.get_async)
             stats = stats_of(self._session, queues, str)

@@ -17,7 +17,7 @@ from zkms.publish.routing import partition_of
 from zkms.server.server import Server
 from zkms.testing import Proxy
 from zkms.tree.entry import parse_entry
-from zkms.tree.paths import lane_of
+from zkms.tree.paths import queue_of
 from zkms.zookeeper.operations import Check, Create
 from zkms.zookeeper.session import Session
 
@@ -197,7 +197,7 @@ def test_what_cannot_be_requeued_says_why(bus: Bus) -> None:
 def test_what_is_no_message_is_listed_too(bus: Bus, eventually: Eventually) -> None:
     """What was found in a queue and is not ours, with what can be told of it; it can be purged, not requeued."""
     sub = bus.subscribe("jobs", group="workers", partitions=1)
-    lane = lane_of("workers", 0)
+    lane = queue_of("workers", 0)
     queue = bus.parts.tree.queue(lane, "jobs")
     bus.parts.session.multi([Create(f"{queue}/intruder", b"hello")])
     bus.parts.session.multi([Create(f"{queue}/f.1.20.", b"zkms" + bytes(20), sequence=True)])

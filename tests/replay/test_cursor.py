@@ -43,13 +43,13 @@ def opened(bus: Bus, **options: Any) -> Cursor:
 
 def read(bus: Bus, cursor: Cursor, start: CursorPlace, end: CursorPlace, *, strict: bool = True) -> list[Any]:
     """The data between two places, as Spark's tasks get them."""
-    found = rows(bus.parts.session, bus.parts.tree, "users", cursor.pieces(start, end), end.at, strict=strict)
+    found = rows(bus.parts.session, bus.parts.tree, "users", cursor.slices(start, end), end.at, strict=strict)
     return [row[0] if row[0] is not None else row[1] for row in found]
 
 
 def all_rows(bus: Bus, cursor: Cursor, start: CursorPlace, end: CursorPlace, *, strict: bool = True) -> list[Row]:
     """The same with all columns."""
-    return list(rows(bus.parts.session, bus.parts.tree, "users", cursor.pieces(start, end), end.at, strict=strict))
+    return list(rows(bus.parts.session, bus.parts.tree, "users", cursor.slices(start, end), end.at, strict=strict))
 
 
 def seen(cursor: Cursor, *numbers: int) -> CursorPlace:
@@ -187,7 +187,7 @@ def test_what_others_have_removed_is_said_to_be_missing(bus: Bus, cursor: Cursor
     bus.parts.session.multi([Delete(f"{queue}/{second}")])
     end = cursor.advance(begin, wait=30.0)
     with pytest.raises(Missing, match=r"1 entries from number 0 to 2 .* by another reader of this name, or by hand"):
-        cursor.pieces(begin, end)
+        cursor.slices(begin, end)
     cursor.close()
     lenient = opened(bus, strict=False)
     assert read(bus, lenient, begin, end, strict=False) == ["0", "2"]
@@ -231,7 +231,7 @@ def test_what_cannot_be_decoded_is_a_row_with_the_reason_and_its_bytes(bus: Bus,
     first = cursor.advance(begin, 1, wait=30.0)
     end = cursor.advance(first)
     found = [
-        list(rows(bus.parts.session, bus.parts.tree, "users", cursor.pieces(*each), end.at, strict=True))
+        list(rows(bus.parts.session, bus.parts.tree, "users", cursor.slices(*each), end.at, strict=True))
         for each in ((begin, first), (first, end))
     ]
     [[damaged], [whole]] = found
@@ -313,7 +313,7 @@ def test_what_another_reader_took_is_missing_though_younger_messages_have_expire
     sweep(bus, later=120)
     end = seen(cursor, 2)
     with pytest.raises(Missing, match=r"1 entries from number 0 to 3 .* by another reader of this name, or by hand"):
-        cursor.pieces(begin, end)
+        cursor.slices(begin, end)
     behind = CursorPlace(queue=end.queue, entry=1)
     assert read(bus, cursor, behind, end) == ["stays"]
 
@@ -329,7 +329,7 @@ def test_all_that_expired_while_no_query_ran_is_left_out(
     for minutes in range(1, 4):
         sweep(bus, later=60.0 * minutes + 30)
     end = seen(cursor, 1, 3, 5, 6, 7, 8, 9)
-    with caplog.at_level(logging.WARNING, "zkms.cursor"):
+    with caplog.at_level(logging.WARNING, "zkms.replay"):
         found = read(bus, cursor, begin, end)
     assert found == ["between 1", "between 2", "between 3", "4", "between 4", "5", "between 5"]
     assert "3 entries are left out, expired" in caplog.text
@@ -343,10 +343,10 @@ def test_an_entry_that_expires_between_plan_and_read_is_left_out(
     bus.publish("users", "over" * 500, ttl=60.0)
     bus.publish("users", "stays" * 500)
     end = seen(cursor, 0, 1)
-    pieces = cursor.pieces(begin, end)
+    slices = cursor.slices(begin, end)
     sweep(bus, later=120)
     with caplog.at_level(logging.WARNING, "zkms.spark"):
-        found = [row[0] for row in rows(bus.parts.session, bus.parts.tree, "users", pieces, end.at, strict=True)]
+        found = [row[0] for row in rows(bus.parts.session, bus.parts.tree, "users", slices, end.at, strict=True)]
     assert found == ["stays" * 500]
     assert "entry 0 is left out, expired" in caplog.text
 
@@ -359,11 +359,11 @@ def test_an_entry_that_is_taken_between_plan_and_read_is_said_to_be_missing(
     bus.publish("users", "taken" * 500)
     bus.publish("users", "stays" * 500)
     end = seen(cursor, 0, 1)
-    pieces = cursor.pieces(begin, end)
-    bus.parts.session.multi([Delete(pieces[0].path)])
+    slices = cursor.slices(begin, end)
+    bus.parts.session.multi([Delete(slices[0].path)])
 
     def found(*, strict: bool) -> list[Any]:
-        return [row[0] for row in rows(bus.parts.session, bus.parts.tree, "users", pieces, end.at, strict=strict)]
+        return [row[0] for row in rows(bus.parts.session, bus.parts.tree, "users", slices, end.at, strict=strict)]
 
     with pytest.raises(Missing, match="entry 0 was removed by somebody"):
         found(strict=True)
@@ -424,10 +424,10 @@ def test_an_ack_that_is_carried_out_twice_is_told_once(bus: Bus, connect: Connec
     begin = cursor.begin()
     bus.publish_many("users", texts(0, 3))
     end = cursor.advance(begin, wait=30.0)
-    passage, seen = cursor._passage, cursor._look()
-    assert passage is not None
-    pieces = cursor.pieces(begin, end)
-    again = passage.look(pieces, end.at)
+    trail, seen = cursor._trail, cursor._look()
+    assert trail is not None
+    slices = cursor.slices(begin, end)
+    again = trail.look(slices, end.at)
     cursor.ack(end)
     for tell in again.values():
         tell(None)
@@ -443,7 +443,7 @@ def test_what_others_removed_is_a_gap_in_the_trail(bus: Bus, connect: Connect, t
     for text in texts(0, 3):
         bus.publish("users", text)
     end = cursor.advance(begin, wait=30.0)
-    bus.parts.session.multi([Delete(cursor.pieces(begin, end)[1].path)])
+    bus.parts.session.multi([Delete(cursor.slices(begin, end)[1].path)])
     cursor._news.set()
     assert read(bus, cursor, begin, end, strict=False) == ["0", "2"]
     cursor.ack(end)

@@ -28,7 +28,7 @@ from zkms.publish.receipt import moved_to, removal
 from zkms.publish.routing import route
 from zkms.replay.stage import Chunk, Job, Staged, read_job
 from zkms.tree.entry import parse_entry
-from zkms.tree.paths import Tree, lanes_of
+from zkms.tree.paths import Tree, queues_of
 from zkms.tree.records import (
     ClientState,
     DeadLetter,
@@ -112,7 +112,7 @@ def _show(record: Any) -> None:
 
 
 def _use_registration(record: Registration, _data: bytes) -> None:
-    lanes = lanes_of("l", record)
+    lanes = queues_of("l", record)
     assert 1 <= len(lanes) <= 1024
     packed = [pack(1, "k", {"kind": "new"}), pack(2)]
     for target in route([Member("l", record, topic="t")], packed, 3, frozenset()):

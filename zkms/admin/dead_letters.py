@@ -43,8 +43,8 @@ from zkms.trail.hooks import Recorder
 from zkms.tree.acl import acl
 from zkms.tree.delayed_names import NOBODY
 from zkms.tree.entry import carried, entry_prefix, parse_entry
-from zkms.tree.paths import Tree, lanes_of, subscription_of
-from zkms.tree.records import DeadLetter, Registration, decode, read_record
+from zkms.tree.paths import Tree, queues_of, subscription_of
+from zkms.tree.records import DeadLetter, Registration, decode, overwritten, read_record
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import Check, Create, Delete
 from zkms.zookeeper.recipes import attempt, grandchildren_of, read_many, stats_of
@@ -178,7 +178,7 @@ class DeadLetters:
                     else _entry(decode(raw, DeadLetter), carry=carry)
                 )
             except msgspec.MsgspecError as error:
-                raise StoreError(f"overwritten by another program: {error}", path=path) from error
+                raise overwritten(path, error) from error
             version, name, owner = self._target(letter, deadline)
             queue = self._tree.queue(name, letter.place.topic)
             readers = () if rights is None else self._readers(letter, path, rights, owner)
@@ -245,7 +245,7 @@ class DeadLetters:
             raise NotSubscribed(
                 topic, f"nobody is registered as {subscription!r}: subscribe again, or purge the letter"
             )
-        queues = lanes_of(subscription, registration)
+        queues = queues_of(subscription, registration)
         if letter.foreign:  # a frame as it was found, with whatever keys are in it
             if letter.place.queue not in queues:
                 raise NotSubscribed(topic, f"{subscription!r} has other partitions now: it can be purged, not requeued")

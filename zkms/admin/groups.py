@@ -14,7 +14,7 @@ import msgspec
 from zkms.admin.dead_letters import DeadLetters
 from zkms.admin.discovery import QueueInfo
 from zkms.admin.lag import BUDGET, Backlog, QueueCounts, QueueKey, flow, measure
-from zkms.tree.paths import Tree, lane_of, lanes_of, subscription_of
+from zkms.tree.paths import Tree, queue_of, queues_of, subscription_of
 from zkms.tree.records import GroupPlan, Ledger, MemberState, Record, Registration, decode_or_none
 from zkms.zookeeper.recipes import grandchildren_of, read_many, stats_of
 from zkms.zookeeper.session import Session
@@ -126,7 +126,7 @@ class Groups:
     def entries(self, topic: str, name: str) -> int:
         """Entries that wait in all partitions of a durable subscription or a group: read from Stats, nothing listed."""
         registration = self._registrations([(name, topic)]).get((name, topic))
-        names = lanes_of(name, registration) if isinstance(registration, Registration) else []
+        names = queues_of(name, registration) if isinstance(registration, Registration) else []
         stats = stats_of(self._session, names, lambda queue: self._tree.queue(queue, topic))
         return sum(stat.numChildren for stat in stats.values())
 
@@ -186,7 +186,7 @@ class Groups:
         """By queue, in the order of the partitions; one without a ledger has an empty one."""
         found: dict[Group, dict[QueueKey, Ledger]] = {}
         for (name, topic), count in groups:
-            names = [name] if count is None else [lane_of(name, number) for number in range(count)]
+            names = [name] if count is None else [queue_of(name, number) for number in range(count)]
             found[name, topic] = {(queue, topic): Ledger() for queue in names}
         read = self._read([key for each in found.values() for key in each], lambda key: self._ledger_path(*key), Ledger)
         return {group: {key: read.get(key, empty) for key, empty in each.items()} for group, each in found.items()}

@@ -9,7 +9,7 @@ from zkms.errors import NodeMissing, NotSubscribed, SubscriptionInUse
 from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.trail.hooks import Recorder
 from zkms.tree.entry import parse_entry
-from zkms.tree.paths import Tree, lanes_of
+from zkms.tree.paths import Tree, queues_of
 from zkms.tree.records import Ledger, decode_or_none
 from zkms.zookeeper.session import Session
 
@@ -31,7 +31,7 @@ def find_abandoned(session: Session, tree: Tree, client_id: str, topic: str, nam
     if readers := registrations.members(topic, name):
         raise SubscriptionInUse(topic, name, readers[0])
     messages = 0
-    for number, queue in enumerate(lanes_of(name, found)):
+    for number, queue in enumerate(queues_of(name, found)):
         try:
             entries = [parse_entry(entry) for entry in session.children(tree.queue(queue, topic))[0]]
             ledger = decode_or_none(session.get(tree.ledger(name, topic, number))[0], Ledger) or Ledger()

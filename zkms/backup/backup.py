@@ -40,7 +40,7 @@ from zkms.message import frame as frames
 from zkms.names import FULL_MARK, is_pattern, matches
 from zkms.tree.delayed_names import Delayed, parse_bucket, parse_delayed
 from zkms.tree.entry import Entry, carried, entry_prefix, parse_entry
-from zkms.tree.paths import LAYOUT, Tree, lanes_of
+from zkms.tree.paths import LAYOUT, Tree, queues_of
 from zkms.tree.records import Layout, Ledger, Part, Registration, decode, read_record
 from zkms.version import __version__
 from zkms.zookeeper.recipes import children_of, read_many
@@ -170,7 +170,7 @@ class _Source:
                 if registration.kind == "live":
                     continue
                 yield Subscribed(topic, name, registration)
-                for number, queue in enumerate(lanes_of(name, registration)):
+                for number, queue in enumerate(queues_of(name, registration)):
                     ledger = self._tree.ledger(name, topic, number)
                     yield from self._partition(_Partition(topic, name, number, self._tree.queue(queue, topic), ledger))
 

@@ -15,7 +15,7 @@ from zkms.backup.archive import EntryRecord, LateRecord, PartitionRecord, Subscr
 from zkms.backup.restore_journal import Journal
 from zkms.errors import BadVersion, NodeExists, NodeMissing, StoreError, TransactionFailed
 from zkms.subscribe.durable_registration import DurableRegistration
-from zkms.tree.paths import Tree, lanes_of
+from zkms.tree.paths import Tree, queues_of
 from zkms.tree.records import Ledger, Part, QueueState, encode
 from zkms.zookeeper.deletion import delete_queue
 from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Operation, SetData, transaction_size
@@ -61,7 +61,7 @@ class SubscriptionRestore:
     def begin(self, partition: PartitionRecord) -> None:
         """The next partition: its queue, empty."""
         self._parts, self._count = {}, 0
-        name = lanes_of(self._name, self._wanted)[partition.number]
+        name = queues_of(self._name, self._wanted)[partition.number]
         queue, parent = self._tree.queue(name, self._topic), self._tree.subscription(name)
         state = encode(QueueState(self._client, restore=self._journal.claim))
         for tried in range(1, ATTEMPTS + 1):

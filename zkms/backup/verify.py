@@ -25,7 +25,7 @@ from zkms.errors import CannotDecode
 from zkms.names import check_name, check_subscription, check_topic
 from zkms.tree.delayed_names import parse_delayed
 from zkms.tree.entry import parse_entry
-from zkms.tree.paths import LAYOUT, lanes_of
+from zkms.tree.paths import LAYOUT, queues_of
 from zkms.tree.records import Part
 
 LATEST = 253_402_300_000
@@ -131,7 +131,7 @@ class _Examiner:
                 raise ValueError(f"{record.name!r:.80} of {record.topic!r:.80} is there twice")
             self._summary.subscriptions += 1
             self._whose = record
-            self._left = self._whole = len(lanes_of(record.name, record.registration))
+            self._left = self._whole = len(queues_of(record.name, record.registration))
         elif isinstance(record, LateRecord):
             self._see_late(record)
         elif isinstance(record, DelayedRecord):

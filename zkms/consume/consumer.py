@@ -45,7 +45,7 @@ from zkms.message.message import Message
 from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.subscribe.live_registration import LiveRegistration
 from zkms.tree.full_flag import FullFlag
-from zkms.tree.paths import lanes_of
+from zkms.tree.paths import queues_of
 from zkms.tree.records import Registration
 from zkms.zookeeper.session import State
 
@@ -120,7 +120,7 @@ class Consumer:
         self._on_error = on_error
         self._dispatchers: dict[int, Dispatcher] = {}
         self._readers: dict[int, Reader] = {}
-        self._queues = lanes_of(name, registration)
+        self._queues = queues_of(name, registration)
         self._turn = 0
         self._run = 0
         """The partition whose turn it is, and how many of its messages were delivered in a row."""

@@ -31,7 +31,7 @@ from zkms.errors import (
 )
 from zkms.names import check_name
 from zkms.subscribe.live_registration import LiveRegistration
-from zkms.tree.paths import lanes_of
+from zkms.tree.paths import queues_of
 from zkms.tree.records import MemberState, Registration, encode
 from zkms.zookeeper.operations import Create, Delete, Operation, SetData
 from zkms.zookeeper.session import Stat, State, failed_with
@@ -99,7 +99,7 @@ class GroupMember:
         self._name = name
         self._group = registration.kind == "group"
         self._planner = Planner(
-            context.session, context.tree, topic, name, len(lanes_of(name, registration)), self.wake.set
+            context.session, context.tree, topic, name, len(queues_of(name, registration)), self.wake.set
         )
         self._consumer = consumer
         self._generation = 0

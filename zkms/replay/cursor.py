@@ -1,12 +1,12 @@
-"""A durable subscription read by place, for a reader that keeps its place itself: a streaming query and its checkpoint.
+"""Reads a durable subscription by place, for a reader that keeps its place itself, such as a streaming query.
 
 A place is the number of an entry and of a message in it. ZooKeeper numbers the entries of a queue as they are stored,
-and never gives a number again: what lies between two places is the same whenever one looks, whatever was published
-since. Nothing is removed before `ack(place)`, and then only what lies before that place.
+and never gives a number again: what is between two places is the same whenever one looks, whatever was published
+since. Nothing is removed before `ack(place)`, and then only what is before that place.
 
-The cursor is the subscription's only reader, as every other reader of a durable subscription is: it is a member, has
-claimed the ledger, and its acks are refused once somebody else has. A number that is missing was removed by others;
-that is an error, or at least a warning, never silence.
+The cursor is the only reader of the subscription, as every reader of a durable subscription is: it is a member, has
+claimed the ledger, and its acks are refused once somebody else claims it. A number that is missing was removed by
+others; that is an error, or at least a warning, never silence.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from zkms.errors import (
     Unauthorised,
     ZkmsError,
 )
-from zkms.replay.cursor_trail import Passage, Tell
-from zkms.replay.slices import Piece
+from zkms.replay.cursor_trail import CursorTrail, Tell
+from zkms.replay.slices import Slice
 from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.subscribe.live_registration import LiveRegistration
 from zkms.subscribe.options import SubscribeOptions
@@ -47,7 +47,7 @@ from zkms.zookeeper.operations import Operation
 from zkms.zookeeper.recipes import count_created
 from zkms.zookeeper.session import State
 
-log = logging.getLogger("zkms.cursor")
+log = logging.getLogger("zkms.replay")
 VERIFY_EVERY = 1.0
 """Seconds after which it is looked whether the subscription is still ours."""
 POLL = 0.2
@@ -112,7 +112,7 @@ class _Listing(NamedTuple):
 
 
 class _Done:
-    """What an ownership is told of an entry: all of it is done with, or this part."""
+    """What the ownership is told of an entry: all of it is done with, or this part."""
 
     def __init__(self, path: str, sequence: int, part: Part | None, tell: Tell | None) -> None:
         self.path = path
@@ -132,8 +132,8 @@ class _Done:
             self._tell(zxid)
 
 
-class _Seat:
-    """What the member takes for a consumer: one that only wants to be a member, and to have the claim."""
+class _Claimant:
+    """What a `GroupMember` takes for its consumer: it only keeps the claim."""
 
     pace = 0.0
 
@@ -145,13 +145,13 @@ class _Seat:
         self.claimed = path, claimed
 
     def end(self, number: int, timeout: float) -> None:
-        """It has no partitions."""
+        """It has no dispatchers."""
 
     def removed(self) -> None:
         """The cursor looks for itself."""
 
     def release_rest(self) -> None:
-        """It owes nothing."""
+        """It has nothing to store."""
 
     def tend(self) -> bool:
         return False
@@ -185,11 +185,11 @@ class Cursor:
         self._news = threading.Event()
         """Set when the queue is to be listed again."""
         self._listing: _Listing | None = None
-        self._seat = _Seat()
+        self._claimant = _Claimant()
         self._member: GroupMember | None = None
         self._ownership: Ownership | None = None
-        self._passage: Passage | None = None
-        """Where the bus leaves a trail."""
+        self._trail: CursorTrail | None = None
+        """Where a trail is recorded."""
         self._flag: tuple[int, FullFlag] | None = None
         """What is to be taken down for the gap of this number; kept until it is known to be."""
         self._generation = 0
@@ -208,7 +208,7 @@ class Cursor:
         found = self._durable_registration.find(self.topic, self.name)
         if found is None or found.kind != "durable":  # else it is used as it is, whatever its limits and selectors
             found, _ = self._durable_registration.subscribe(request)
-        member = GroupMember(self._context, self._live_registration, self.topic, self.name, found, self._seat)
+        member = GroupMember(self._context, self._live_registration, self.topic, self.name, found, self._claimant)
         deadline = time.monotonic() + (2 * self._session.timeout + 5 if patience is None else patience)
         try:
             member.join()
@@ -219,8 +219,8 @@ class Cursor:
         except BaseException:
             member.leave()
             raise
-        assert self._seat.claimed is not None  # noqa: S101 - nobody else has it, so we do
-        path, claimed = self._seat.claimed
+        assert self._claimant.claimed is not None  # noqa: S101 - nobody else has it, so we do
+        path, claimed = self._claimant.claimed
         self._member, self._generation = member, self._session.generation
         self._ownership = Ownership(self._session, path, claimed, lambda reason: log.warning("%s: %s", path, reason))
         if not self._ownership.watermark.known:
@@ -229,8 +229,8 @@ class Cursor:
             self._ownership.watermark.doubtful = lambda: first
         if self._context.trail.records:
             place = self._tree, self.topic, self.name
-            self._passage = Passage(self._context.trail, self._session, *place, self._ownership)
-            self._passage.began(claimed.zxid)
+            self._trail = CursorTrail(self._context.trail, self._session, *place, self._ownership)
+            self._trail.began(claimed.zxid)
         self._session.listen(self._changed)
 
     def close(self) -> None:
@@ -251,7 +251,7 @@ class Cursor:
             ownership.reconnected()
 
     def _ours(self) -> Ownership:
-        """Our ownership, or `Closed` if another process has taken the subscription over."""
+        """The ownership, or `Closed` if another process has taken the subscription over."""
         ownership, member = self._ownership, self._member
         if ownership is None or member is None:
             raise Closed("the cursor is closed")
@@ -320,7 +320,7 @@ class Cursor:
         self._missed("the subscription was given up, and made anew, since this place was noted")
         return CursorPlace(queue=here.made, entry=0)
 
-    def pieces(self, start: CursorPlace, end: CursorPlace) -> list[Piece]:
+    def slices(self, start: CursorPlace, end: CursorPlace) -> list[Slice]:
         """What lies between two places, in order: the same at every call until `end` is acked."""
         ownership, here = self._ours(), self._look()
         if end.queue != here.made:
@@ -339,7 +339,7 @@ class Cursor:
             last = end.message if entry.sequence == end.entry else entry.messages
             part = ownership.parts.get(entry.sequence)
             if first < last:
-                found.append(Piece(path, first, last, 0 if part is None else mask_of(part, entry.messages)))
+                found.append(Slice(path, first, last, 0 if part is None else mask_of(part, entry.messages)))
         return found
 
     def _check_numbers(self, here: _Listing, first: int, last: int) -> None:
@@ -361,8 +361,8 @@ class Cursor:
         self._missed(f"{removed} entries from number {first} to {last - 1} were removed and not read here: {reason}")
 
     def _missed(self, what: str) -> None:
-        if self._passage is not None:
-            self._passage.missed(what)
+        if self._trail is not None:
+            self._trail.missed(what)
         if self._strict:
             raise Missing(self.topic, self.name, what)
         log.warning("%r of %r: %s; going on", self.name, self.topic, what)
@@ -408,17 +408,17 @@ class Cursor:
                 raise Closed(f"{self.name!r} of {self.topic!r} is not read here any more: {error}") from error
 
     def _look_at(self, ownership: Ownership, place: CursorPlace, entries: Sequence[Entry]) -> dict[int, Tell]:
-        """Tell the trail what is delivered; how to tell it that this is acked. Nothing if nobody leaves one."""
-        if self._passage is None:
+        """Record what is delivered; returns how to record that it is acked. Nothing where no trail is recorded."""
+        if self._trail is None:
             return {}
-        pieces = []
+        slices = []
         for entry in entries:
             last = place.message if entry.sequence == place.entry else entry.messages
             part = ownership.parts.get(entry.sequence)
             done = 0 if part is None else mask_of(part, entry.messages)
             if not entry.gap:
-                pieces.append(Piece(self._path(entry), 0, last, done))
-        return self._passage.look(pieces, place.at)
+                slices.append(Slice(self._path(entry), 0, last, done))
+        return self._trail.look(slices, place.at)
 
     # -- looking -------------------------------------------------------------------------------------------------
 

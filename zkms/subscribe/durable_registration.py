@@ -30,7 +30,7 @@ from zkms.publish.audience import patterns_in
 from zkms.security import masked
 from zkms.subscribe.options import DEFAULT_PARTITIONS, SubscribeOptions
 from zkms.trail.hooks import Recorder
-from zkms.tree.paths import Tree, lanes_of
+from zkms.tree.paths import Tree, queues_of
 from zkms.tree.records import GroupPlan, Ledger, Patterns, QueueState, Registration, decode, encode, read_record
 from zkms.zookeeper.deletion import delete_queue
 from zkms.zookeeper.operations import Check, Create, Delete, Operation, SetData
@@ -132,7 +132,7 @@ class DurableRegistration:
     def _operations(self, topic: str, name: str, wanted: Registration) -> list[Operation]:
         tree = self._tree
         operations: list[Operation] = []
-        names = lanes_of(name, wanted)
+        names = queues_of(name, wanted)
         parents = read_many(self._session, names, lambda each: self._session.exists_async(tree.subscription(each)))
         queues = read_many(self._session, names, lambda each: self._session.get_async(tree.queue(each, topic)))
         for each in names:
@@ -258,7 +258,7 @@ class DurableRegistration:
         others = [member for member in self.members(topic, name) if member != unless_used_by]
         if others:
             raise SubscriptionInUse(topic, name, others[0])
-        names = lanes_of(name, registration)
+        names = queues_of(name, registration)
         gone = encode(QueueState(self._client_id, gone="unsubscribed"))
         marks: list[Operation] = [SetData(self._tree.queue(each, topic), gone) for each in names]
         group = self._tree.group(name, topic)

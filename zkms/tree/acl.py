@@ -18,12 +18,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from kazoo.security import ACL, Id
-
 from zkms.names import FULL_MARK
 from zkms.security import Access, hidden, masked
 from zkms.tree.paths import ID_LOG
-from zkms.zookeeper.wire import acl_bytes
+from zkms.zookeeper.wire import acl_entry
 
 _BITS = {"r": 1, "w": 2, "c": 4, "d": 8}
 _ALL = 31
@@ -164,7 +162,7 @@ def _bits(letters: str) -> int:
 
 def _entry(identity: str, bits: int) -> bytes:
     scheme, _, name = identity.partition(":")
-    return acl_bytes([ACL(bits, Id(scheme, name))])[4:]  # without the count
+    return acl_entry(bits, scheme, name)
 
 
 @lru_cache(maxsize=1024)

@@ -21,7 +21,7 @@ from zkms.tree.acl import Rights
 from zkms.tree.paths import LAYOUT, Tree
 from zkms.tree.records import Layout, decode, encode
 from zkms.zookeeper.operations import SetData
-from zkms.zookeeper.recipes import create_if_missing, read_many
+from zkms.zookeeper.recipes import children_of, create_if_missing, read_many
 from zkms.zookeeper.session import AclPolicy, Session, failed_with
 
 
@@ -44,10 +44,7 @@ def ensure_tree(session: Session, tree: Tree) -> None:
 
 
 def _refuse_if_used(session: Session, tree: Tree, layout: int) -> None:
-    try:
-        clients = sorted(session.children(tree.clients)[0])
-    except NodeMissing:
-        return
+    clients = children_of(session, tree.clients)
     if clients:
         others = f" and {len(clients) - 1:,} more" if len(clients) > 1 else ""
         raise StoreError(

@@ -227,14 +227,14 @@ def hashes_in(topic_path: str, data: bytes) -> list[str]:
     return [f"{topic_path}/{name[:2]}/{name[2:]}" for name in names if _HASH.fullmatch(name)]
 
 
-def lanes_of(subscription: str, registration: Registration) -> list[str]:
+def queues_of(subscription: str, registration: Registration) -> list[str]:
     """The names of a subscription's queues, in the order of its partitions."""
     if registration.kind != "group":
         return [subscription]
-    return [lane_of(subscription, number) for number in range(registration.partitions)]
+    return [queue_of(subscription, number) for number in range(registration.partitions)]
 
 
-def lane_of(group: str, partition: int) -> str:
+def queue_of(group: str, partition: int) -> str:
     """The name of the queue of a group's partition."""
     return f"{group}{PARTITION_MARK}{partition}"
 
