@@ -286,7 +286,7 @@ def test_whoever_is_registered_meanwhile_keeps_its_partitions(
     with pytest.raises(zkms.GroupMismatch, match="with 2 partitions instead of 64"):
         ann.create_group("jobs", "workers", partitions=64)
     assert sorted(carl.parts.session.children(tree.ledgers("workers", "jobs"))[0]) == ["0", "1"]
-    more.parts.durable_registration.dismiss("jobs", "workers")
+    more.parts.durable_registration.unregister("jobs", "workers")
 
 
 def test_dead_letters_are_their_owners(carl: zkms.Bus, connect: Connect, eventually: Eventually) -> None:

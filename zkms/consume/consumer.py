@@ -192,7 +192,7 @@ class Consumer:
         self._ended(self)
         try:
             # Where our leaving takes its time, we may still be a member.
-            zxid = self._durable_registration.dismiss(self.topic, self.id, unless_used_by=self._context.client_id)
+            zxid = self._durable_registration.unregister(self.topic, self.id, unless_used_by=self._context.client_id)
             self._trail.note("unsubscribed", sub=self.id, topic=self.topic, kind=self.kind, zxid=zxid)
         except SubscriptionInUse:
             if self.kind == "durable":
