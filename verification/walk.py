@@ -59,7 +59,9 @@ class Walker:
             self.walks = None
 
 
-def shortest(walker: Walker, step: Callable[[], object], before: Callable[[], object] = lambda: None) -> dict[str, Walk]:
+def shortest(
+    walker: Walker, step: Callable[[], object], before: Callable[[], object] = lambda: None
+) -> dict[str, Walk]:
     """The walk with the fewest crossings on our own thread."""
     found = []
     for _ in range(ROUNDS + 1):

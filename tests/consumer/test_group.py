@@ -11,7 +11,7 @@ import pytest
 import zkms
 from zkms import Bus, GroupMismatch, InvalidArgument, LostOwnership, Message
 from zkms.consume.assignment import MemberLoad, assign, slow_ones
-from zkms.publish.routing import partition_of
+from zkms.publish.audience import partition_of
 from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.tree.records import Ledger, Part, Registration, Try, encode
 from zkms.zookeeper.operations import Delete, SetData

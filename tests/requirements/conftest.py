@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import zkms
-from zkms.publish.routing import partition_of
+from zkms.publish.audience import partition_of
 from zkms.server.server import Server
 
 Connect = Callable[..., zkms.Bus]

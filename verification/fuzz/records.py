@@ -23,10 +23,9 @@ from zkms.deliver.inbox import Fetched
 from zkms.errors import StoreError
 from zkms.message.frame import Frame, pack
 from zkms.names import is_pattern, matches
-from zkms.publish.audience import Member, patterns_in
+from zkms.publish.audience import Member, patterns_in, route
 from zkms.publish.limits import Room
 from zkms.publish.receipt import moved_to, removal
-from zkms.publish.routing import route
 from zkms.replay.stage import Chunk, Job, Staged, read_job
 from zkms.tree.entry import parse_entry
 from zkms.tree.paths import Tree, lanes_of

@@ -23,8 +23,7 @@ from typing import NamedTuple
 import msgspec
 
 from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, QueueFull, TransactionFailed, Unauthorised
-from zkms.publish.audience import MAX_TOPICS, Member, Members
-from zkms.publish.routing import QueueTarget
+from zkms.publish.audience import MAX_TOPICS, Member, Members, QueueTarget
 from zkms.tree.acl import acl
 from zkms.tree.entry import Entry, entry_prefix, parse_entry
 from zkms.tree.paths import Tree

@@ -38,12 +38,11 @@ from zkms.errors import (
     ZkmsError,
 )
 from zkms.message.frame import Packed
-from zkms.publish.audience import Audience, Members
+from zkms.publish.audience import Audience, Members, QueueTarget, route
 from zkms.publish.delayed import DelayedFrame, DelayedPublishing
 from zkms.publish.limits import Limits, Room
 from zkms.publish.producer import WINDOW, Producer
 from zkms.publish.receipt import Receipt
-from zkms.publish.routing import QueueTarget, route
 from zkms.publish.shipment import OWN_BYTES, Epochs, OutgoingFrame, Shipment, epochs
 from zkms.trail.recorder import Recorder
 from zkms.tree.paths import ID_LOG, Tree

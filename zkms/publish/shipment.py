@@ -13,9 +13,8 @@ from concurrent.futures import Future
 from zkms.errors import MessageTooLarge
 from zkms.message import frame as frames
 from zkms.message.frame import Packed
-from zkms.publish.audience import Members
+from zkms.publish.audience import Members, QueueTarget
 from zkms.publish.receipt import Receipt
-from zkms.publish.routing import QueueTarget
 from zkms.tree.acl import acl
 from zkms.tree.delayed_names import Delayed
 from zkms.tree.entry import entry_prefix

@@ -27,8 +27,8 @@ from zkms.tree.entry import Entry, parse_entry
 if TYPE_CHECKING:
     from zkms.consume.dispatcher import Dispatcher
     from zkms.consume.entry_state import EntryState
+    from zkms.publish.audience import QueueTarget
     from zkms.publish.delayed import DelayedFrame
-    from zkms.publish.routing import QueueTarget
     from zkms.publish.shipment import OutgoingFrame
 
 log = logging.getLogger("zkms.trail")
