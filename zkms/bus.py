@@ -19,9 +19,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from zkms.admin.dead_letters import DEFAULT_LIMIT as MOST_LETTERS
 from zkms.admin.dead_letters import DeadLetterInfo, DeadLetters
@@ -30,29 +28,19 @@ from zkms.admin.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionI
 from zkms.admin.groups import GroupInfo, Groups
 from zkms.admin.observer import Observer, OnChange, observe
 from zkms.answers import Answers
-from zkms.checks import Codec, check_codec, check_positive, check_seconds
+from zkms.checks import Codec, check_positive, check_seconds
 from zkms.config import DEFAULT_HOSTS, Config, Trail, configure
 from zkms.consume.consumer import Consumer
 from zkms.deliver.acks import Acks
 from zkms.deliver.live import AckMode, Handler, OnError, OnGap, Subscription
-from zkms.errors import (
-    Closed,
-    DuplicateMessage,
-    InvalidArgument,
-    ZkmsError,
-)
-from zkms.message.encode import pack
-from zkms.message.frame import Packed
+from zkms.errors import Closed, ZkmsError
 from zkms.names import check_topic
 from zkms.publish.audience import Audience
-from zkms.publish.batching import Batching
-from zkms.publish.budget import frame_budget
-from zkms.publish.delayed import FRAME_BYTES, FRAME_MESSAGES, due_at
-from zkms.publish.many import publish_all, result
+from zkms.publish.options import ManyOptions, PublishOptions, StreamOptions
 from zkms.publish.pipeline import Pipeline
 from zkms.publish.producer import Producer
+from zkms.publish.publisher import Publisher
 from zkms.publish.receipt import Receipt
-from zkms.publish.shipment import Shipment
 from zkms.publish.topic_publisher import TopicPublisher
 from zkms.request_reply import RequestReply
 from zkms.security import Access, Auth, Sasl, Tls
@@ -63,7 +51,6 @@ from zkms.subscribe.options import (
     DEFAULT_PARTITIONS,
     Overflow,
     SubscribeOptions,
-    check_target,
     enrol,
     subscribe,
 )
@@ -80,12 +67,6 @@ if TYPE_CHECKING:
     from zkms_cleaner import Cleaner
 
 log = logging.getLogger("zkms")
-IfNobody = Literal["raise", "drop"]
-
-
-class _Options(TypedDict):
-    without: str | None
-    drop: bool
 
 
 def connect(
@@ -152,14 +133,16 @@ class Bus:
             prepare=lambda: ensure_tree(self.session, self.tree),
             make_topic=self.enrolment.make_topic,
         )
-        self._membership = Audience(self.session, self.tree)
-        self._publisher = Pipeline(
+        audience = Audience(self.session, self.tree)
+        self._pipeline = Pipeline(
             self.session,
             self.tree,
-            self._membership,
+            audience,
             Producer(self.session, self.tree, config.producer or config.client_id, config.client_id),
+            own=self._own_subscription,
         )
-        self._batching = Batching(self._publisher)
+        self.publishing = Publisher(self.session, audience, self._pipeline)
+        """All ways to publish, for those that need more than publish()."""
         self.replies = RequestReply(self)
         """Questions of ours, and answers to those of others."""
         self._discovery = Discovery(self.session, self.tree)
@@ -173,7 +156,6 @@ class Bus:
         """By topic: one of each."""
         self.consumers: dict[tuple[str, str], Consumer] = {}
         """By topic and name: durable subscriptions and groups that this process reads."""
-        self._streams: set[TopicPublisher] = set()
         self._cleaner: Cleaner | None = None
         self._before_close: list[Callable[[float], object]] = []
         self._ending = False
@@ -189,7 +171,7 @@ class Bus:
         try:
             if self.config.trail is not None:
                 self.trail = Recorder(self.config.trail, self.client_id)
-                self._publisher.trail = self._letters.trail = self.trail
+                self._pipeline.trail = self._letters.trail = self.trail
             self.session.start()
             ensure_tree(self.session, self.tree)
             self.session.listen(self._session_changed)
@@ -200,7 +182,7 @@ class Bus:
 
                 self._cleaner = Cleaner(self.session, self.tree, self.client_id, trail=self.trail)
                 self._cleaner.start()
-                self._publisher.delays.standing = True
+                self._pipeline.delays.standing = True
         except BaseException:
             self.close(timeout=0.0)
             raise
@@ -229,12 +211,7 @@ class Bus:
             except Exception:
                 log.exception("%s raised, and the bus is closed all the same", callback)
         self._closed = True
-        for stream in list(self._streams):
-            try:
-                stream.close(max(0.0, deadline - time.monotonic()))
-            except ZkmsError as error:
-                log.warning("%s", error)
-        self._publisher.close(max(0.0, deadline - time.monotonic()))
+        self.publishing.close(max(0.0, deadline - time.monotonic()))
         for subscription in self._readers():
             left = max(0.0, deadline - time.monotonic())
             if self.session.state is not State.CONNECTED:
@@ -245,7 +222,7 @@ class Bus:
             except ZkmsError as error:
                 log.warning("%r is left to the cleaner: %s", subscription, error)
         if self.session.state is State.CONNECTED:
-            self._publisher.release()
+            self._pipeline.release()
         self.registrar.close()
         if self._cleaner is not None:
             self._cleaner.close()
@@ -285,6 +262,10 @@ class Bus:
                 subscription.reconnected()
             self.acks.flush()
 
+    def _own_subscription(self, topic: str) -> str | None:
+        mine = self.live.get(topic)
+        return mine.id if mine else None
+
     def _readers(self) -> list[Subscription | Consumer]:
         return [*self.live.values(), *self.consumers.values()]
 
@@ -296,21 +277,7 @@ class Bus:
     # -- publish -------------------------------------------------------------------------------------------------
 
     def publish(
-        self,
-        topic: str,
-        data: Any,
-        *,
-        key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        priority: int = 0,
-        delay: float | None = None,
-        at: float | datetime | None = None,
-        ttl: float | None = None,
-        id: str | None = None,
-        to_self: bool = True,
-        if_nobody: IfNobody = "raise",
-        codec: Codec | None = None,
-        timeout: float | None = None,
+        self, topic: str, data: Any, *, timeout: float | None = None, **options: Unpack[PublishOptions]
     ) -> Receipt:
         """Store a message in the queue of every subscription of the topic, or of none; return when it is stored.
 
@@ -325,36 +292,10 @@ class Bus:
         Raises `NoSubscribers` unless `if_nobody="drop"`, `QueueFull`, `MessageTooLarge`, `InvalidMessage`, or
         `ConnectionLost`, whose `outcome_unknown` says whether it may have been stored all the same.
         """
-        due = due_at(delay, at, ttl, to_self=to_self)
-        packed = self.packed(topic, data, key, headers, id, codec, priority=priority, ttl=ttl)
-        deadline = time.monotonic() + self._allowed(timeout)
-        options = self.options(topic, to_self, if_nobody)
-        if due is None:
-            _, most = self._frame_budget(topic, deadline)
-            future, place = self._batching.send(topic, packed, most=most, deadline=deadline, **options)
-        else:
-            future, place = self._send(topic, [packed], to_self, if_nobody, deadline, due), 0
-        receipt = result(future, deadline).at(place)
-        if id is not None and receipt.duplicate_of is not None:
-            raise DuplicateMessage(topic, id, receipt.duplicate_of)
-        return receipt
+        return self.publishing.publish(topic, data, timeout=timeout, **options)
 
     def publish_many(
-        self,
-        topic: str,
-        messages: Iterable[Any],
-        *,
-        key: Callable[[Any], str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        priority: int = 0,
-        delay: float | None = None,
-        at: float | datetime | None = None,
-        ttl: float | None = None,
-        id: Callable[[Any], str] | None = None,
-        to_self: bool = True,
-        if_nobody: IfNobody = "raise",
-        codec: Codec | None = None,
-        timeout: float | None = None,
+        self, topic: str, messages: Iterable[Any], *, timeout: float | None = None, **options: Unpack[ManyOptions]
     ) -> list[Receipt]:
         """Publish many messages the fast way: packed into frames, several in flight. One receipt a message, in order.
 
@@ -362,61 +303,16 @@ class Bus:
         receipt of one whose id was given before says so, `duplicate_of`. `timeout` is for each frame. If one fails, no
         more are sent; the error says in its notes how many were stored.
         """
-        due = due_at(delay, at, ttl, to_self=to_self)
-        self._check_open()
-        self.options(check_target(topic), to_self, if_nobody)
-        codec = check_codec(codec) or self.config.codec
+        return self.publishing.publish_many(topic, messages, timeout=timeout, **options)
 
-        def packed(data: Any) -> Packed:
-            own_key, own_id = key(data) if key else None, id(data) if id else None
-            return pack(data, own_key, headers, own_id, codec, priority=priority, ttl=ttl)
-
-        return publish_all(
-            messages,
-            packed,
-            self._allowed(timeout),
-            budget=lambda deadline: self._frame_budget(topic, deadline, due),
-            send=lambda packed, deadline: self._send(topic, packed, to_self, if_nobody, deadline, due),
-        )
-
-    def publisher(
-        self,
-        topic: str,
-        *,
-        linger: float = 0.005,
-        max_in_flight: int = 20_000,
-        to_self: bool = True,
-        if_nobody: IfNobody = "raise",
-        codec: Codec | None = None,
-        timeout: float | None = None,
-    ) -> TopicPublisher:
+    def publisher(self, topic: str, **options: Unpack[StreamOptions]) -> TopicPublisher:
         """Publish a stream of messages to one topic; use it in a `with` block, or close() it.
 
         Its send() packs what comes within `linger` seconds and returns at once; `send(...).result()` waits until the
         message is stored. At most `max_in_flight` messages are on their way: past that, send() waits. `timeout` is for
         each frame, and for the wait for room.
         """
-        self._check_open()
-        check_target(topic)
-        linger = check_seconds("linger", linger)
-        if linger < 0:
-            raise InvalidArgument(f"linger must not be negative, but is {linger:g}")
-        if not isinstance(max_in_flight, int) or isinstance(max_in_flight, bool) or max_in_flight < 1:
-            raise InvalidArgument(f"max_in_flight must be a whole number of at least 1, not {max_in_flight!r:.60}")
-        self.options(topic, to_self, if_nobody)
-        check_codec(codec)
-        stream = TopicPublisher(
-            topic,
-            pack=lambda data, key, headers, given: self.packed(topic, data, key, headers, given, codec),
-            budget=lambda deadline: self._frame_budget(topic, deadline),
-            send=lambda packed, deadline: self._send(topic, packed, to_self, if_nobody, deadline),
-            ended=self._streams.discard,
-            linger=linger,
-            max_in_flight=max_in_flight,
-            timeout=self._allowed(timeout),
-        )
-        self._streams.add(stream)
-        return stream
+        return self.publishing.stream(topic, **options)
 
     def transaction(self, timeout: float | None = None) -> Transaction:
         """Ack and publish as one: `with bus.transaction() as tx: tx.ack(message); tx.publish(...)`.
@@ -425,7 +321,7 @@ class Bus:
         once, also if this process dies in the middle. A block that raises stores nothing.
         """
         self._check_open()
-        return Transaction(self, self._allowed(timeout))
+        return Transaction(self, self.publishing.allowed(timeout))
 
     def request(
         self,
@@ -449,57 +345,6 @@ class Bus:
         self._check_open()
         timeout = check_positive("timeout", timeout)
         return self.replies.ask(topic, data, timeout, key=key, headers=headers, to_self=to_self, codec=codec)
-
-    def ship(self, shipment: Shipment) -> None:
-        """Send a transaction."""
-        self._check_open()
-        self._publisher.ship(shipment)
-
-    def _allowed(self, timeout: float | None) -> float:
-        return self.config.request_timeout if timeout is None else check_seconds("timeout", timeout)
-
-    def _frame_budget(self, topic: str, deadline: float, due: float | None = None) -> tuple[int, int]:
-        if due is not None:
-            return FRAME_BYTES, FRAME_MESSAGES
-        return frame_budget(self._membership, topic, deadline, self.session.overhead)
-
-    def _send(
-        self,
-        topic: str,
-        packed: list[Packed],
-        to_self: bool,
-        if_nobody: IfNobody,
-        deadline: float,
-        due: float | None = None,
-    ) -> Future[Receipt]:
-        options = self.options(topic, to_self, if_nobody)
-        return self._publisher.send(topic, packed, deadline=deadline, due=due, **options)
-
-    def options(self, topic: str, to_self: bool, if_nobody: IfNobody) -> _Options:
-        """Who is to get a message, checked."""
-        if if_nobody not in ("raise", "drop"):
-            raise InvalidArgument(f"if_nobody is 'raise' or 'drop', not {if_nobody!r}")
-        mine = None if to_self else self.live.get(topic)
-        return {"without": mine.id if mine else None, "drop": if_nobody == "drop"}
-
-    def packed(
-        self,
-        topic: str,
-        data: Any,
-        key: str | None,
-        headers: Mapping[str, str] | None,
-        id: str | None,
-        codec: Codec | None,
-        *,
-        priority: int = 0,
-        ttl: float | None = None,
-    ) -> Packed:
-        """A message as it travels, checked."""
-        self._check_open()
-        check_target(topic)
-        return pack(
-            data, key, headers, id, check_codec(codec) or self.config.codec, priority=priority, ttl=ttl
-        )  # fmt: skip
 
     # -- subscribe -----------------------------------------------------------------------------------------------
 

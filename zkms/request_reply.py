@@ -19,7 +19,7 @@ from zkms.answers import Answer, Answers
 from zkms.checks import Codec
 from zkms.errors import Closed, InvalidArgument
 from zkms.message.message import REQUEST
-from zkms.publish.many import result
+from zkms.publish.publisher import result
 from zkms.tree.paths import subscription_of
 
 if TYPE_CHECKING:
@@ -156,8 +156,9 @@ class RequestReply:
         if headers is not None and not isinstance(headers, Mapping):
             raise InvalidArgument(f"headers: give a mapping of str to str, not {headers!r:.60}")
         marked = {**(headers or {}), ASKER: self._bus.client_id, REQUEST: question.id}
-        packed = self._bus.packed(topic, data, key, marked, None, codec)
-        return self._bus._send(topic, [packed], to_self, "raise", deadline)
+        publisher = self._bus.publishing
+        kind, packed = publisher.prepare(topic, data, key=key, headers=marked, to_self=to_self, codec=codec)
+        return publisher.send(kind, [packed], deadline)
 
     def _came(self, message: Message) -> None:
         headers = message.headers

@@ -59,7 +59,7 @@ def test_one_publish_after_a_burst_waits_for_nobody(bus, connect, monkeypatch) -
     assert sub.get(timeout=LONGEST_WAIT) is None
     gathered: list[Batch] = []
     monkeypatch.setattr(Batching, "_gather", lambda _self, batch, *_: gathered.append(batch))
-    bus._batching._crowd = 16  # as after the burst, whatever its last transaction carried
+    bus.publishing._batching._commit._crowd = 16  # as after the burst, whatever its last transaction carried
     bus.publish("users", "alone")
     assert gathered == []
     assert sub.get(timeout=5).data == "alone"
@@ -133,10 +133,10 @@ def test_a_publish_does_not_wait_for_a_streams_transactions(connect, zookeeper, 
         proxy.stop_reading()
         for number in range(4):
             stream.send(number)
-            eventually(lambda sent=number: len(bus._publisher._outstanding) == sent + 1)
+            eventually(lambda sent=number: len(bus._pipeline._outstanding) == sent + 1)
         with ThreadPoolExecutor(1) as pool:
             plain = pool.submit(bus.publish, "users", "plain")
-            eventually(lambda: len(bus._publisher._outstanding) == 5)
+            eventually(lambda: len(bus._pipeline._outstanding) == 5)
             proxy.heal()
             plain.result(60)
         stream.close()

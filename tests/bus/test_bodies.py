@@ -89,7 +89,7 @@ def check_nothing_unread_is_freed(bus: Bus, connect, raw: KazooClient, tree: Tre
     for number in range(10):
         bus.publish("users", BIG + bytes([number]))
     assert len([*iter(lambda: first.get(timeout=2), None)]) == 10
-    publisher = bus._publisher
+    publisher = bus._pipeline
     for _ in range(3):
         publisher._producer.bodies.sweep()
     got = [message.data[-1] for message in iter(lambda: late.get(timeout=2), None)]
@@ -195,4 +195,4 @@ def test_many_big_messages_are_bounded_in_zookeeper(bus, connect, raw, tree, mon
         bus.publish("users", BIG, headers={"n": str(number)})
         most = max(most, len(bodies(raw, tree)))
     assert most * len(BIG) < 400_000
-    assert bus._publisher._producer.bodies.__class__ is Bodies
+    assert bus._pipeline._producer.bodies.__class__ is Bodies

@@ -326,7 +326,7 @@ def test_a_message_that_finds_only_full_queues_does_not_overtake_those_before_it
     publish_singly(other, list(range(1, 8)))
     assert other.subscriptions("users")[0].full
     threads[1].start()
-    eventually(lambda: len(publisher._publisher._outstanding) == 2 or not threads[1].is_alive())
+    eventually(lambda: len(publisher._pipeline._outstanding) == 2 or not threads[1].is_alive())
     listener.go.set()
     eventually(lambda: listener.gaps)
     future, operations = held[0]

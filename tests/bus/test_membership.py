@@ -107,13 +107,13 @@ def test_nothing_is_missed_when_many_subscribe_at_once(
 
 def remember(bus: Bus) -> Members:
     """What the publisher knows of the topic now."""
-    return bus._publisher._membership.get("users")
+    return bus._pipeline._audience.get("users")
 
 
 def make_the_watch_late(bus: Bus, known: Members) -> None:
     """The publisher has not heard yet that somebody came: it still has what it knew, and believes it."""
     known.stale = False
-    bus._publisher._membership._known["users"] = known
+    bus._pipeline._audience._known["users"] = known
 
 
 def check_a_newcomer_gets_the_next_message(bus: Bus, connect: Connect) -> None:
@@ -154,7 +154,7 @@ def test_without_the_epoch_check_a_newcomer_would_be_left_out(
 
 def test_a_late_watch_does_not_leave_a_new_pattern_out(bus: Bus, connect: Connect) -> None:
     """The version of the list of patterns is checked in the transaction itself, as the topic's epoch is."""
-    membership = bus._publisher._membership
+    membership = bus._pipeline._audience
     first = connect().subscribe("users.one")
     bus.publish("users.one", 0)
     known = membership.get("users.one")
@@ -192,7 +192,7 @@ def test_without_that_confirmation_somebody_would_be_overlooked(
     """Breaking the mechanism on purpose."""
 
     def unconfirmed(self: Pipeline, outgoing: object) -> Members:
-        snapshot = self._membership.get(outgoing.topic)
+        snapshot = self._audience.get(outgoing.topic)
         outgoing.targets = snapshot.members
         if not snapshot.members:
             raise NoSubscribers(outgoing.topic)
@@ -222,7 +222,7 @@ def check_views_do_not_go_back(
     """Fail if a message that waited for its turn reaches a subscription that an earlier one found gone."""
     staying, vanishing = connect().subscribe("users"), connect().subscribe("users", ack="manual")
     bus.publish("users", 0)
-    publisher, waiting = bus._publisher, threading.Event()
+    publisher, waiting = bus._pipeline, threading.Event()
     enter = Pipeline._enter
 
     def announce(self: Pipeline, deadline: float) -> None:
@@ -235,8 +235,8 @@ def check_views_do_not_go_back(
         thread.start()
         assert waiting.wait(10)
         raw.delete(tree.registration("users", vanishing.id))  # as its session's end does: no epoch moves
-        publisher._membership.forget("users")
-        assert [m.subscription for m in publisher._membership.get("users").members] == [staying.id]
+        publisher._audience.forget("users")
+        assert [m.subscription for m in publisher._audience.get("users").members] == [staying.id]
     thread.join(20)
     assert [staying.get(timeout=5).data for _ in range(2)] == [0, "late"]
     assert len(raw.get_children(tree.queue(vanishing.id, "users"))) == 1

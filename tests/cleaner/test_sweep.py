@@ -290,7 +290,7 @@ def test_condemning_moves_the_epoch_so_that_a_stale_publisher_looks_again(
     registration = observer.tree.registration("users", "ghost")
     observer.session.multi([Create(registration, encode(Registration("ghost", 100)), ephemeral=True)])
     observer.session.multi([SetData(observer.tree.topic("users"), b"")])
-    stale = publisher._membership.refresh("users")
+    stale = publisher.publishing._audience.refresh("users")
     assert "ghost" in [member.subscription for member in stale.members]
     observer.session.multi([Delete(registration)])
     epoch = observer.session.exists(observer.tree.topic("users"))
@@ -303,8 +303,8 @@ def test_condemning_moves_the_epoch_so_that_a_stale_publisher_looks_again(
     assert moved is not None
     assert moved.version > epoch.version
     stale.stale = False
-    with publisher._membership._lock:
-        publisher._membership._known["users"] = stale  # its watch has not fired yet
+    with publisher.publishing._audience._lock:
+        publisher.publishing._audience._known["users"] = stale  # its watch has not fired yet
     receipt = publisher.publish("users", "hello")
     assert entries(observer, queue) == 0
     assert "ghost" not in [*receipt.pending, *receipt.acked, *receipt.gone]

@@ -35,6 +35,7 @@ from zkms.security import masked
 from zkms.tree.acl import Rights
 from zkms.tree.paths import Tree, lane_of
 from zkms.tree.records import Patterns, Registration, decode
+from zkms.zookeeper.operations import Check
 from zkms.zookeeper.session import Session
 
 log = logging.getLogger("zkms.publish")
@@ -61,21 +62,18 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class QueueTarget(NamedTuple):
-    """A lane that gets a frame, or a part of it."""
+    """A queue that gets a frame, or a part of it."""
 
-    lane: str
+    queue: tuple[str, str]
+    """Whose queue it is: the name of the subscription, or of the group's partition; and the topic or the pattern."""
     member: Member
     picks: tuple[int, ...] | None = None
     """The places of the messages that it gets; None for all of them."""
 
-    @property
-    def queue(self) -> tuple[str, str]:
-        """The lane, and the topic or pattern whose queue it is."""
-        return self.lane, self.member.topic
-
     def name_for(self, topic: str) -> str:
         """As receipts call it: a named subscription may have the topic, and a pattern that stands for it."""
-        return self.lane if self.member.topic == topic else f"{self.lane} ({self.member.topic})"
+        name, registered = self.queue
+        return name if registered == topic else f"{name} ({registered})"
 
 
 class Members(msgspec.Struct):
@@ -90,6 +88,14 @@ class Members(msgspec.Struct):
     stale: bool = False
     ticket: int = 0
     """Ascending in the order of asking, which is that of the answers."""
+    everyone: tuple[QueueTarget, ...] | None = None
+    """The targets of every frame, where each member gets all of it; None where that depends on the messages."""
+    budget: tuple[int, int] | None = None
+    """Bytes and messages that a frame for them may hold, once somebody has asked."""
+    checks: tuple[Check, ...] = ()
+    """What a transaction has to check, once one was made: the topic's epoch first."""
+    paths: dict[tuple[str, str], str] = msgspec.field(default_factory=dict)
+    """Of the queues that something was stored in."""
 
     def epoch_of(self, topic: str) -> int:
         """That of the topic itself, or of a pattern that stands for it."""
@@ -140,6 +146,7 @@ class Audience:
             self._reading.append(entry)
         try:
             self._fill(topic, snapshot, deadline)
+            snapshot.everyone = _everyone(snapshot.members)
             return self._keep(topic, snapshot)
         finally:
             with self._lock:
@@ -262,8 +269,15 @@ def route(members: Sequence[Member], packed: Sequence[Packed], turn: int, withou
         if registration.kind == "group":
             targets += _spread(member, packed, wanted, turn)
         elif wanted:
-            targets.append(QueueTarget(member.subscription, member, _picks(wanted, packed)))
+            targets.append(QueueTarget((member.subscription, member.topic), member, _picks(wanted, packed)))
     return targets
+
+
+def _everyone(members: Sequence[Member]) -> tuple[QueueTarget, ...] | None:
+    """Who gets all of every frame, if nobody is full, selects, or shares with others."""
+    if any(m.full or m.registration.where is not None or m.registration.kind == "group" for m in members):
+        return None
+    return tuple(QueueTarget((member.subscription, member.topic), member) for member in members)
 
 
 def _picks(places: Sequence[int], packed: Sequence[Packed]) -> tuple[int, ...] | None:
@@ -283,7 +297,7 @@ def _spread(member: Member, packed: Sequence[Packed], places: Sequence[int], tur
             number = partition_of(key, partitions)
         shares.setdefault(number, []).append(place)
     return [
-        QueueTarget(lane_of(member.subscription, number), member, _picks(share, packed))
+        QueueTarget((lane_of(member.subscription, number), member.topic), member, _picks(share, packed))
         for number, share in sorted(shares.items())
     ]
 

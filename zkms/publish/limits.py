@@ -31,7 +31,7 @@ from zkms.tree.records import GapRecord, QueueState, decode, encode
 from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Delete, Operation, SetData
 from zkms.zookeeper.session import Session, failed_with
 
-log = logging.getLogger("zkms.limits")
+log = logging.getLogger("zkms.publish")
 MAX_PER_FRAME = 4096
 """Messages in one entry at the most: lets a count of entries stand in for a count of messages."""
 

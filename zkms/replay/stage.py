@@ -18,7 +18,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -27,23 +27,25 @@ from zkms.errors import (
     BadVersion,
     ConnectionLost,
     InvalidArgument,
-    NodeExists,
     NodeMissing,
     NotEmpty,
     StoreError,
-    TransactionFailed,
     ZkmsError,
 )
 from zkms.message import frame as frames
+from zkms.message.frame import Packed
 from zkms.names import check_name, check_topic
-from zkms.publish.many import result
+from zkms.publish.options import IfNobody, Kind
+from zkms.publish.packer import Packer
 from zkms.publish.producer import Producer
+from zkms.publish.publisher import result
 from zkms.tree.layout import ensure_tree
 from zkms.tree.paths import Tree
 from zkms.tree.records import ProducerState, decode
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import Create, Delete, Operation, SetData
-from zkms.zookeeper.session import Session, failed_with
+from zkms.zookeeper.recipes import attempt, create_if_missing
+from zkms.zookeeper.session import Session
 
 log = logging.getLogger("zkms.staging")
 CHUNK_BYTES = 128 * 1024
@@ -61,7 +63,6 @@ ABANDONED = 86400.0
 SWEEP_EVERY = 3600.0
 """Seconds between two looks for these."""
 ONCE = "once-"
-IfNobody = Literal["raise", "drop"]
 Connect = Callable[[str], Bus]
 """Connects as the producer of this name."""
 
@@ -150,8 +151,9 @@ class Stage:
         self._stored = 0
         self._chunks: list[Chunk] = []
         ensure_tree(session, tree)
-        for path in (tree.staged, tree.staged_job(job), self._run, self._path):
-            _ensure(session, path, b"0" if path == self._run else b"")
+        create_if_missing(session, tree.staged, tree.staged_job(job))
+        create_if_missing(session, self._run, data=b"0")
+        create_if_missing(session, self._path)
 
     def add(self, topic: str, data: Any, *, key: str | None = None, headers: Mapping[str, str] | None = None) -> None:
         """Put one message aside; `InvalidArgument` if it could not be published."""
@@ -210,12 +212,9 @@ class Stage:
                     f"more than {self._most:,} bytes were staged for one job, and ZooKeeper keeps them in memory: "
                     "publish references to the data, split the job, or allow more with max_staged_bytes"
                 )
-            try:
-                self._session.multi([SetData(self._run, b"%d" % used, stat.version), *operations])
+            counted = SetData(self._run, b"%d" % used, stat.version)
+            if attempt(self._session, [counted, *operations], BadVersion).stored:
                 return
-            except TransactionFailed as error:
-                if not failed_with(error, BadVersion):
-                    raise error.cause from error
 
 
 class Committer:
@@ -225,7 +224,7 @@ class Committer:
         self._job = check_name("job", job)
         self._producer = check_name("job", producer_of(job))
         self._connect = connect
-        self._drop: IfNobody = if_nobody
+        self._drop = if_nobody == "drop"
 
     def commit(self, run: str, batch: int, chunks: Sequence[Chunk], *, timeout: float = 60.0) -> int:
         """Publish the batch, unless it is done; returns how many messages this call has published.
@@ -266,8 +265,7 @@ class Committer:
     def _begin(self, bus: Bus, run: str, batch: int, chunks: list[Chunk]) -> bool:
         """Whether there is something to carry out, which is written down then; False if the batch is done."""
         path = bus.tree.staged_job(self._job)
-        for ancestor in (bus.tree.staged, path):
-            _ensure(bus.session, ancestor)
+        create_if_missing(bus.session, bus.tree.staged, path)
         while True:
             seq = self._fence(bus)
             state, version = _read(bus, path)
@@ -296,9 +294,9 @@ class Committer:
         position = start = state.position + seq - state.seq
         if seq < state.seq or position > state.total:
             raise StoreError(f"the number of the producer {self._producer!r} was changed by another", path=path)
-        for topic, packed in self._frames(bus, state, position):
+        for kind, packed in self._frames(bus, state, position):
             deadline = time.monotonic() + bus.config.request_timeout
-            result(bus._send(topic, packed, True, self._drop, deadline), deadline)
+            result(bus.publishing.send(kind, packed, deadline), deadline)
             position += len(packed)
             now = _stored(bus, self._producer)
             if now - state.seq != position - state.position:  # nobody was there, and nothing stored: note that first
@@ -308,7 +306,7 @@ class Committer:
         _remove(bus.session, bus.tree.staged_run(self._job, state.run))
         return position - start
 
-    def _frames(self, bus: Bus, state: Job, position: int) -> Iterator[tuple[str, list[frames.Packed]]]:
+    def _frames(self, bus: Bus, state: Job, position: int) -> Iterator[tuple[Kind, list[Packed]]]:
         """What is to be published after the first `position` messages, as much together as fits."""
         before = 0
         for chunk in state.chunks:
@@ -318,18 +316,12 @@ class Committer:
                 continue
             path = f"{bus.tree.staged_part(self._job, state.run, chunk.part)}/{chunk.number}"
             rows = _rows(bus.session.get(path)[0], path)[skipped:]
-            largest, most = bus._frame_budget(chunk.topic, time.monotonic() + bus.config.request_timeout)
-            frame: list[frames.Packed] = []
-            size = 0
-            for row in rows:
-                packed = frames.pack(row.data, row.key, row.headers)
-                if frame and (size + packed.size > largest or len(frame) >= most):
-                    yield chunk.topic, frame
-                    frame, size = [], 0
-                frame.append(packed)
-                size += packed.size
-            if frame:
-                yield chunk.topic, frame
+            kind = Kind(check_topic(chunk.topic), drop=self._drop)
+            packer = Packer(bus.publishing.budget(kind, time.monotonic() + bus.config.request_timeout))
+            for frame in packer.fill(frames.pack(row.data, row.key, row.headers) for row in rows):
+                yield kind, frame
+            if packer.packed:
+                yield kind, packer.packed
 
     def _reached(self, bus: Bus, state: Job) -> int:
         return state.position + _stored(bus, self._producer) - state.seq
@@ -417,31 +409,14 @@ def read_job(data: bytes, path: str) -> Job:
 
 def _write(bus: Bus, path: str, state: Job, version: int) -> int:
     """Write the job down at this version; returns the next one."""
-    try:
-        stat = bus.session.multi([SetData(path, msgspec.json.encode(state), version)])[0]
-    except TransactionFailed as error:
-        raise error.cause from error
+    (stat,) = attempt(bus.session, [SetData(path, msgspec.json.encode(state), version)]).results
     return int(stat.version)
-
-
-def _ensure(session: Session, path: str, data: bytes = b"") -> None:
-    if session.exists(path) is None:
-        try:
-            session.multi([Create(path, data)])
-        except TransactionFailed as error:
-            if not failed_with(error, NodeExists):
-                raise error.cause from error
 
 
 def _remove(session: Session, path: str) -> None:
     """With all that is below it, also if somebody adds to it meanwhile."""
     while True:
         delete_children(session, path)
-        try:
-            session.multi([Delete(path)])
+        done = attempt(session, [Delete(path)], NodeMissing, NotEmpty)
+        if done.refused is None or isinstance(done.refused.cause, NodeMissing):
             return
-        except TransactionFailed as error:
-            if failed_with(error, NodeMissing):
-                return
-            if not failed_with(error, NotEmpty):
-                raise error.cause from error

@@ -15,7 +15,7 @@ from zkms.consume.dispatcher import Policy
 from zkms.deliver.live import AckMode, Handler, OnError, OnGap, Subscription
 from zkms.errors import AlreadySubscribed, InvalidArgument, Unauthorised
 from zkms.message.message import Message
-from zkms.names import check_subscription, check_topic, is_pattern
+from zkms.names import check_subscription, check_topic
 from zkms.security import masked
 from zkms.tree.acl import Rights
 from zkms.tree.records import DEFAULT_BYTES, MOST_BYTES, Registration
@@ -232,11 +232,3 @@ def enrol(bus: Bus, request: SubscribeOptions) -> tuple[Registration, bool]:
     if created and bus.trail is not None:
         bus.trail.note("subscribed", sub=name, topic=topic, kind=registration.kind)
     return registration, created
-
-
-def check_target(topic: str) -> str:
-    """A topic that can be published to: a pattern cannot."""
-    check_topic(topic)
-    if is_pattern(topic):
-        raise InvalidArgument(f"{topic!r} is a pattern: subscribe to it, and publish to a topic that it stands for")
-    return topic
