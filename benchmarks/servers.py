@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from zkms.server.child import Child
+from zkms.server.child import Child, last_words
 from zkms.server.embedded import EmbeddedZooKeeper
 from zkms.server.errors import ServerError
 from zkms.server.ports import free_ports
@@ -58,14 +58,12 @@ def _running(
     command: list[str | Path], log: Path, port: int, environ: Mapping[str, str] | None = None
 ) -> Iterator[None]:
     """A server until the block ends; returns when its port can be connected to."""
-    settings = [f"{name}={value}" for name, value in (environ or {}).items()]
-    child = Child(["/usr/bin/env", *settings, *command], log=log)
+    child = Child(command, log=log, env=environ)
     try:
         deadline = time.monotonic() + STARTED
         while not _answers(port):
             if child.returncode is not None or time.monotonic() > deadline:
-                said = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
-                raise ServerError(f"{command[0]} does not answer on port {port}; its last words: {said[-1]}")
+                raise ServerError(f"{command[0]} does not answer on port {port}; its last words: {last_words(log)}")
             time.sleep(0.05)
         yield
     finally:

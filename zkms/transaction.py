@@ -7,35 +7,31 @@ nothing else is committed for these lanes. A lost reply is settled as for any pu
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from zkms.consume.entry_state import EntryState
 from zkms.consume.ownership import Ownership
+from zkms.context import Context
 from zkms.errors import AlreadyAcked, Closed, ConnectionLost, InvalidArgument, LostOwnership, TransactionFailed
 from zkms.message.message import Message
 from zkms.publish.options import PublishOptions
-from zkms.publish.publisher import result
+from zkms.publish.publisher import Publisher, result
 from zkms.publish.receipt import Receipt
 from zkms.publish.shipment import OutgoingFrame, Shipment
 from zkms.tree.records import Ledger
 from zkms.zookeeper.operations import Operation
 
-if TYPE_CHECKING:
-    from zkms.bus import Bus
-
-log = logging.getLogger("zkms.transaction")
-
 
 class Transaction:
     """What bus.transaction() returns; it is committed at the end of its `with` block, unless that raised."""
 
-    def __init__(self, bus: Bus, timeout: float) -> None:
+    def __init__(self, context: Context, publisher: Publisher, timeout: float) -> None:
         self.receipts: list[Receipt] = []
         """One for each publish, once it is committed."""
-        self._bus = bus
+        self._context = context
+        self._publisher = publisher
         self._timeout = timeout
         self._messages: list[Message] = []
         self._frames: list[OutgoingFrame] = []
@@ -49,7 +45,7 @@ class Transaction:
             raise InvalidArgument(
                 f"{message!r} is live: only messages of durable subscriptions and groups are acked here"
             )
-        if entry.lane.owner is not self._bus:
+        if entry.lane.owner is not self._context:
             raise InvalidArgument(f"{message!r} came from another bus: its ack cannot be part of this transaction")
         entry.check(message)
         if any(message.entry is other.entry and message.index == other.index for other in self._messages):
@@ -59,7 +55,7 @@ class Transaction:
     def publish(self, topic: str, data: Any, **options: Unpack[PublishOptions]) -> None:
         """Published, if all of the transaction is stored."""
         self._check()
-        self._frames.append(self._bus.publishing.frame(topic, data, **options))
+        self._frames.append(self._publisher.frame(topic, data, **options))
 
     def _check(self) -> None:
         if self._over:
@@ -92,7 +88,7 @@ class Transaction:
             if not acks and not self._frames:
                 return
             shipment = Shipment(self._frames, deadline, [operation for ack in acks for operation in ack.operations])
-            self._bus.publishing.ship(shipment)
+            self._publisher.ship(shipment)
             try:
                 shipment.stored.result(max(0.0, deadline - time.monotonic()) + self._timeout)
             except TimeoutError as error:

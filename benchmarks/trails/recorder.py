@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.trails import results
 from benchmarks.trails.trials import Part, Say
-from zkms.bench.processes.crew import Crew, Outcome
+from zkms.bench.processes.crew import Crew, PublishOutcome
 from zkms.bench.processes.orders import Place, Publish
 from zkms.testing import EmbeddedZooKeeper
 
@@ -45,7 +45,7 @@ def recorder(messages: int, rounds: int, say: Say) -> results.Recorder:
     return result
 
 
-def _compare(result: results.Recorder, plain: Outcome, recorded: Outcome) -> None:
+def _compare(result: results.Recorder, plain: PublishOutcome, recorded: PublishOutcome) -> None:
     """Throughput with a trail over throughput without; by CPU it is the CPU without over the CPU with."""
     result.publish.append(plain.publish_seconds / recorded.publish_seconds)
     result.end_to_end.append(plain.seconds / recorded.seconds)

@@ -32,7 +32,9 @@ def test_the_wheel_holds_the_packages_and_nothing_that_would_litter_site_package
     (wheel,) = distributions.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"zkms", "zkms_cleaner", "zkms_spark"}
-    assert {"zkms/py.typed", "zkms_cleaner/py.typed", "zkms_spark/py.typed", "zkms_spark/report/page/style.css"} <= set(names)
+    assert {"zkms/py.typed", "zkms_cleaner/py.typed", "zkms_spark/py.typed", "zkms_spark/report/page/style.css"} <= set(
+        names
+    )
 
 
 def test_the_sdist_can_build_and_test_itself(distributions: Path) -> None:

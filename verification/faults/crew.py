@@ -11,7 +11,7 @@ import msgspec
 
 from verification.faults.journal import Record, Tail
 from verification.faults.orders import Orders
-from zkms.server.child import Child
+from zkms.server.child import Child, last_words
 
 ROOT = Path(__file__).parents[2]
 _GOODBYE = 60.0
@@ -41,10 +41,9 @@ class Crew:
 
     def start(self, program: str, orders: Orders, settings: Sequence[str] = ()) -> None:
         """Start a program of this package; `settings` are added to its environment, as NAME=VALUE."""
-        command = ["/usr/bin/env", f"PYTHONPATH={import_path()}", *settings]
-        command += [sys.executable, "-m", f"verification.faults.{program}", msgspec.json.encode(orders).decode()]
+        command = [sys.executable, "-m", f"verification.faults.{program}", msgspec.json.encode(orders).decode()]
         self._tails[orders.name] = Tail(self.journal(orders.name))
-        self._running[orders.name] = Child(command, log=self._directory / f"{orders.name}.log")
+        self._running[orders.name] = Child(command, log=self._log(orders.name), env=environment(settings))
 
     def records(self, name: str) -> list[Record]:
         """What a process has written down so far, also one that has ended."""
@@ -71,10 +70,13 @@ class Crew:
                 self._complain(name, self._running.pop(name))
 
     def _complain(self, name: str, child: Child) -> None:
-        said = (self._directory / f"{name}.log").read_text(errors="replace").strip().splitlines() or ["nothing"]
-        self.problems.append(f"{name} ended with {child.returncode}: {said[-1]}")
+        self.problems.append(f"{name} ended with {child.returncode}: {last_words(self._log(name))}")
+
+    def _log(self, name: str) -> Path:
+        return self._directory / f"{name}.log"
 
 
-def import_path() -> str:
-    """Where processes that we start find this package, and whatever we were started with."""
-    return os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+def environment(settings: Sequence[str] = ()) -> dict[str, str]:
+    """Return `settings`, NAME=VALUE each, and where processes that we start find this package."""
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {"PYTHONPATH": path} | dict(setting.split("=", 1) for setting in settings)

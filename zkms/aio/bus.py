@@ -32,7 +32,6 @@ from zkms.aio.subscription import Subscription
 from zkms.aio.supply import Supply
 from zkms.aio.transaction import Transaction
 from zkms.aio.waiting import Waiting
-from zkms.answers import Answers
 from zkms.bus import Bus as ThreadedBus
 from zkms.checks import Codec, check_positive, check_seconds
 from zkms.config import Config
@@ -42,13 +41,12 @@ from zkms.names import check_topic, matches
 from zkms.publish.options import ManyOptions, PublishOptions, StreamOptions
 from zkms.publish.publisher import refuse_duplicate
 from zkms.publish.receipt import Receipt as ThreadedReceipt
+from zkms.request_reply import Answers
 from zkms.subscribe.options import (
     DEFAULT_LIMIT,
     DEFAULT_PARTITIONS,
     Overflow,
     SubscribeOptions,
-    subscribe_kept,
-    subscribe_live,
 )
 from zkms.tree.records import DEFAULT_BYTES
 
@@ -64,8 +62,8 @@ class Bus:
     def __init__(self, bus: ThreadedBus) -> None:
         self._bus = bus
         self._calls = Calls(self._orphaned)
-        self._publisher = bus.publishing
-        self._outbox = Outbox(bus.publishing, self._calls)
+        self._publisher = bus.parts.publisher
+        self._outbox = Outbox(self._publisher, self._calls)
         bus.replies.submit = self._calls.submit
         self._subscriptions: dict[tuple[str, str | None], Subscription | Consumer] = {}
         """The latest for each topic and name."""
@@ -85,7 +83,7 @@ class Bus:
     @property
     def config(self) -> Config:
         """What it runs with."""
-        return self._bus.config
+        return self._bus.parts.context.config
 
     @property
     def threaded(self) -> ThreadedBus:
@@ -257,7 +255,7 @@ class Bus:
         await self._calls.run(replies.listen)
         question = replies.open(lambda: self._calls.post(done.set))
         try:
-            deadline = time.monotonic() + self._bus.config.request_timeout
+            deadline = time.monotonic() + self._bus.parts.context.config.request_timeout
             await self._subscribed(topic, deadline)
             send = functools.partial(replies.send, key=key, headers=headers, to_self=to_self, codec=codec)
             sent = await self._calls.run(send, question, topic, data, deadline)
@@ -406,12 +404,12 @@ class Bus:
         subscription: Subscription | Consumer
         if request.kind == "live":
             stream = Stream(self._calls, topic, on_gap, on_error, pulled=handler is None)
-            live = functools.partial(subscribe_live, self._bus, _with(request, stream))
+            live = functools.partial(self._bus.parts.subscriptions.subscribe_live, _with(request, stream))
             manual = request.ack == "manual"
             subscription = Subscription(self._calls, topic, handler, stream, live, manual=manual, after=after)
         else:
             supply = Supply(self._calls, topic, on_gap, on_error, pulled=handler is None)
-            kept = functools.partial(subscribe_kept, self._bus, _with(request, supply))
+            kept = functools.partial(self._bus.parts.subscriptions.subscribe_durable, _with(request, supply))
             subscription = Consumer(self._calls, topic, handler, supply, kept, ack=request.ack, after=after)
         self._subscriptions[topic, name] = subscription
         return subscription

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from zkms.bench.processes.crew import Crew, Outcome
+from zkms.bench.processes.crew import Crew, PublishOutcome
 from zkms.bench.processes.meter import Reading
 from zkms.bench.processes.orders import Place, Publish
 from zkms.bench.processes.site import Site
@@ -80,7 +80,9 @@ def throughput(
     )
 
 
-def at_full_speed(crew: Crew, order: Publish, seconds: float, meter: Callable[[], M]) -> tuple[Publish, Outcome, M, M]:
+def at_full_speed(
+    crew: Crew, order: Publish, seconds: float, meter: Callable[[], M]
+) -> tuple[Publish, PublishOutcome, M, M]:
     """Publish more and more until that takes about so many seconds; all but the last time was warm-up.
 
     What is measured comes after a warm-up of about the same size: with few, large frames the first of them still have
@@ -130,7 +132,7 @@ def latency(site: Site, algorithm: str, subscribers: int, rate: float, seconds: 
 def drain(site: Site, backlog: int) -> Drain:
     """One subscriber that is held back until the backlog is complete; a small one several times over."""
     times = RELEASES if backlog < MOST // 30 else 1
-    outcomes: list[Outcome] = []
+    outcomes: list[PublishOutcome] = []
     with Crew(MODULES["zkms"], site.place(), site.folder, subscribers=1, processes=1, tally="hold") as crew:
         order = Publish(backlog, timeout=TIMEOUT)
         crew.pile_up(msgspec.structs.replace(order, messages=min(backlog, 1000)))  # connections and caches are warm

@@ -79,7 +79,7 @@ class Cache:
         self.name = name
         self.settings = CacheSettings(
             maxsize=maxsize, ttl=ttl, max_staleness=max_staleness, negative=negative, load_timeout=load_timeout
-        ).checked(bus.session.timeout)
+        ).checked(bus.parts.session.timeout)
         self.functions: dict[str, Callable[[], Any]] = {}
         """By name: what cached() has been put around, as references."""
         self._bus = bus
@@ -97,7 +97,7 @@ class Cache:
             _leave(self)
             raise
         # The bus also keeps us: a cache that everybody has forgotten still has its threads, and its name.
-        self._stay = bus.before_close(self._stop)
+        self._stay = bus.parts.context.lifetime.before_close(self._stop)
 
     @classmethod
     def shared(cls, bus: Bus, name: str, **settings: Any) -> Cache:
@@ -106,7 +106,7 @@ class Cache:
             known = _open.get((id(bus), name))
             if known is None or known.closed:
                 return cls(bus, name, **settings)
-        if other := known.settings.difference(given(settings).checked(bus.session.timeout)):
+        if other := known.settings.difference(given(settings).checked(bus.parts.session.timeout)):
             raise InvalidArgument(f"this bus has a cache {name!r} already, with {other}")
         return known
 
@@ -333,7 +333,7 @@ class Cache:
     def close(self, timeout: float = 5.0) -> None:
         """Serve nothing more, send what waits, and leave; harmless if that is done."""
         timeout = check_seconds("timeout", timeout)
-        self._bus.session.check_process()
+        self._bus.parts.session.check_process()
         if self._node.stop(timeout):
             self._stay()
             self._node.leave(timeout)

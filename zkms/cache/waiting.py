@@ -71,7 +71,7 @@ class InvalidationWait:
                 self._gone.setdefault(name, (now, reason))
         if now >= deadline:
             return
-        session, tree, topic = self._bus.session, self._bus.tree, self._receipt.topic
+        session, tree, topic = self._bus.parts.session, self._bus.parts.tree, self._receipt.topic
         asks = {
             name: partial(session.exists_async, tree.registration(topic, name))
             for name in self._receipt.pending

@@ -2,84 +2,39 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from zkms.demo.node import Answer, Question
+from zkms.demo.node import CacheReport, ReadUsers
 from zkms.errors import ZkmsError
+from zkms.server.child import TalkingChild
+
+PATIENCE = 120.0
+"""Seconds for a node to answer, on a busy machine."""
+_decoder = msgspec.json.Decoder(CacheReport)
 
 
 class DemoFailed(ZkmsError):
     """Something did not happen as the demo says it does."""
 
 
-class NodeProcess:
-    """One node; ends with its standard input, whatever happens to us."""
+class NodeProcess(TalkingChild):
+    """One node."""
 
     def __init__(
         self, name: str, hosts: str, database: Path, session_timeout: float, log: Path, trail: str | None
     ) -> None:
-        self.name = name
+        arguments = [hosts, name, str(database), str(session_timeout), *([] if trail is None else [trail])]
+        super().__init__(name, "zkms.demo.node", *arguments, log=log, error=DemoFailed)
         self.subscription = ""
-        with log.open("w") as output:
-            self._process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-m", "zkms.demo.node", hosts, name, str(database), str(session_timeout)]
-                + ([] if trail is None else [trail]),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                start_new_session=True,  # Ctrl-C is for the demo, which then ends the nodes
-            )
-        self._log = log
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
 
     def await_ready(self) -> None:
         """Return when it has subscribed."""
-        self.subscription = self._answer().subscription
+        self.subscription = self.answer(_decoder, PATIENCE).subscription
 
-    def read(self, users: Iterable[int]) -> Answer:
+    def read(self, users: Iterable[int]) -> CacheReport:
         """What it knows of these users."""
-        assert self._process.stdin is not None  # noqa: S101 - a pipe, as asked for
-        try:
-            self._process.stdin.write(msgspec.json.encode(Question(list(users))) + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise self._failure() from None
-        return self._answer()
-
-    def _answer(self) -> Answer:
-        assert self._process.stdout is not None  # noqa: S101
-        line = self._process.stdout.readline()
-        if not line:
-            raise self._failure()
-        return msgspec.json.decode(line, type=Answer)
-
-    def _failure(self) -> DemoFailed:
-        said = self._log.read_text(errors="replace").strip().splitlines() or ["nothing"]
-        return DemoFailed(f"{self.name} has ended by itself; its last words: {said[-1]}")
-
-    def kill(self) -> None:
-        """Kill -9, and return when it is gone."""
-        self._process.kill()
-        self._process.wait()
-
-    def close(self, timeout: float = 5.0) -> None:
-        """End it in good order, or else by force."""
-        assert self._process.stdin is not None  # noqa: S101
-        with suppress(BrokenPipeError):  # it may be dead already
-            self._process.stdin.close()
-        try:
-            self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            self.kill()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        self.tell(ReadUsers(list(users)))
+        return self.answer(_decoder, PATIENCE)

@@ -16,13 +16,13 @@ from zkms.demo.database import Database
 TOPIC = "users"
 
 
-class Question(msgspec.Struct):
+class ReadUsers(msgspec.Struct):
     """Which users to read; an answer also tells how the node is."""
 
     read: list[int]
 
 
-class Answer(msgspec.Struct):
+class CacheReport(msgspec.Struct):
     """The users' names as this node sees them, how many came from its cache, and what it has heard so far."""
 
     names: list[str]
@@ -32,7 +32,7 @@ class Answer(msgspec.Struct):
     subscription: str = ""
 
 
-class Node:
+class DemoNode:
     """A cache of users in a dict, kept true by what the bus says."""
 
     def __init__(self, database: Database) -> None:
@@ -54,7 +54,7 @@ class Node:
             self._gaps += 1
             self._cache.clear()
 
-    def answer(self, question: Question, subscription: str) -> Answer:
+    def answer(self, question: ReadUsers, subscription: str) -> CacheReport:
         """Read users, from the cache where they are in it."""
         # Locked while reading the database: an invalidation that comes meanwhile then drops what is stored here.
         with self._lock:
@@ -63,17 +63,17 @@ class Node:
                 if user not in self._cache:
                     self._cache[user] = self._database.name(user)
             names = [self._cache[user] for user in question.read]
-            return Answer(names, hits, self._heard, self._gaps, subscription)
+            return CacheReport(names, hits, self._heard, self._gaps, subscription)
 
 
 def main(hosts: str, name: str, database: str, session_timeout: str, trail: str | None = None) -> None:
     """Serve until standard input ends."""
-    node = Node(Database(database))
+    node = DemoNode(Database(database))
     with zkms.connect(hosts, client_id=name, cleaner=False, session_timeout=float(session_timeout), trail=trail) as bus:
         subscription = bus.subscribe(TOPIC, node.drop, on_gap=node.drop_all)
-        print(msgspec.json.encode(node.answer(Question([]), subscription.id)).decode(), flush=True)
+        print(msgspec.json.encode(node.answer(ReadUsers([]), subscription.id)).decode(), flush=True)
         for line in sys.stdin:
-            answer = node.answer(msgspec.json.decode(line, type=Question), subscription.id)
+            answer = node.answer(msgspec.json.decode(line, type=ReadUsers), subscription.id)
             print(msgspec.json.encode(answer).decode(), flush=True)
 
 

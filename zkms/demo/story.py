@@ -31,11 +31,13 @@ FLUSHED = 1.0
 """Seconds after which what has happened is in a node's trail."""
 PATIENCE = 20.0
 """Seconds until something that has to happen counts as not happening."""
+STOPPED = 5.0
+"""Seconds for a node to end in good order."""
 
 Say = Callable[[str], None]
 
 
-class Summary(msgspec.Struct, kw_only=True):
+class DemoSummary(msgspec.Struct, kw_only=True):
     """What was shown, in numbers."""
 
     nodes: int
@@ -66,7 +68,7 @@ class Story:
         self._stale = 0
         self._stack = ExitStack()
 
-    def run(self) -> Summary:
+    def run(self) -> DemoSummary:
         """Tell all of it; children and files are gone afterwards, also after an error or Ctrl-C."""
         with self._stack:
             self._set_up()
@@ -75,7 +77,7 @@ class Story:
             queued, killed_at, receipt = self._kill()
             after = self._await_purge(queued, killed_at, receipt)
             gaps = self._check_survivors()
-        return Summary(
+        return DemoSummary(
             nodes=len(NAMES),
             messages=self._published,
             deliveries=(self._published - AFTER_KILL) * len(self._nodes) + AFTER_KILL * len(self._survivors),
@@ -105,7 +107,7 @@ class Story:
             node = NodeProcess(
                 name, server.hosts, folder / "users.db", SESSION_TIMEOUT, folder / f"{name}.log", self._trail
             )
-            self._stack.callback(node.close)
+            self._stack.callback(node.close, STOPPED)
             self._nodes.append(node)
         for node in self._nodes:
             node.await_ready()
@@ -113,8 +115,8 @@ class Story:
         self._bus = self._stack.enter_context(
             zkms.connect(server.hosts, client_id="writer", cleaner=False, trail=self._trail)
         )
-        session, tree = self._bus.session, self._bus.tree
-        cleaner = Cleaner(session, tree, "cleaner", interval=INTERVAL, grace=GRACE, trail=self._bus.trail)
+        session, tree = self._bus.parts.session, self._bus.parts.tree
+        cleaner = Cleaner(session, tree, "cleaner", interval=INTERVAL, grace=GRACE, trail=self._bus.parts.context.trail)
         cleaner.start()
         self._stack.callback(cleaner.close)
         self._say(f"the cleaner looks every {INTERVAL:g} s for what dead nodes have left behind")

@@ -32,11 +32,10 @@ from zkms.errors import NodeMissing, Unauthorised
 from zkms.message.frame import Packed
 from zkms.names import FULL_MARK, is_pattern, matches
 from zkms.security import masked
-from zkms.tree.acl import Rights
 from zkms.tree.paths import Tree, lane_of
 from zkms.tree.records import Patterns, Registration, decode
 from zkms.zookeeper.operations import Check
-from zkms.zookeeper.session import Session
+from zkms.zookeeper.session import AclPolicy, Session
 
 log = logging.getLogger("zkms.publish")
 MAX_TOPICS = 10_000
@@ -229,7 +228,7 @@ class _Expiry:
         self.membership.expire(self.topic)
 
 
-def _protected(members: Iterable[Member], rights: Rights) -> Iterator[Member]:
+def _protected(members: Iterable[Member], rights: AclPolicy) -> Iterator[Member]:
     """Those that belong to a subscriber, with what keeps the others out."""
     for member in members:
         owner = member.registration.owner

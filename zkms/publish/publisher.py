@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Unpack
 
 from zkms.checks import Codec, check_codec, check_count, check_seconds
+from zkms.context import Context
 from zkms.errors import (
     Closed,
     ConnectionLost,
@@ -41,7 +42,6 @@ from zkms.publish.receipt import Receipt
 from zkms.publish.shipment import OutgoingFrame, Shipment
 from zkms.publish.topic_publisher import TopicPublisher
 from zkms.tree.entry import MAX_PRIORITY
-from zkms.zookeeper.session import Session
 
 log = logging.getLogger("zkms.publish")
 MAX_TTL = 10 * 365 * 86_400
@@ -66,9 +66,10 @@ class Terms(NamedTuple):
 class Publisher:
     """Publishes for one bus. Thread-safe; what returns a Future waits at most for room to send."""
 
-    def __init__(self, session: Session, audience: Audience, pipeline: Pipeline) -> None:
-        self._session = session
-        self._config = session.config
+    def __init__(self, context: Context, audience: Audience, pipeline: Pipeline) -> None:
+        self._session = context.session
+        self._config = context.config
+        self._lifetime = context.lifetime
         self._audience = audience
         self._pipeline = pipeline
         self._batching = Batching(pipeline.send)
@@ -76,7 +77,6 @@ class Publisher:
         self._targets: set[str] = set()
         """Topics that were found to be such."""
         self._process = os.getpid()
-        self._closed = False
 
     # -- what is published ---------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class Publisher:
         """Raise unless the bus is open and the topic can be published to."""
         if os.getpid() != self._process:
             raise UsedAfterFork
-        if self._closed:
+        if self._lifetime.closed:
             raise Closed("the bus is closed")
         if topic.__class__ is not str or topic not in self._targets:
             check_topic(topic)
@@ -176,7 +176,7 @@ class Publisher:
 
     def ship(self, shipment: Shipment) -> None:
         """Send a transaction."""
-        if self._closed:
+        if self._lifetime.closed:
             raise Closed("the bus is closed")
         self._pipeline.ship(shipment)
 
@@ -253,8 +253,7 @@ class Publisher:
         return stream
 
     def close(self, timeout: float) -> None:
-        """Take nothing more, and wait for what is on its way, at most `timeout` seconds; then fail the rest."""
-        self._closed = True
+        """The bus is closed: wait for what is on its way, at most `timeout` seconds; then fail the rest."""
         deadline = time.monotonic() + timeout
         for stream in list(self._streams):
             try:

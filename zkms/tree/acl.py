@@ -169,6 +169,6 @@ def _entry(identity: str, bits: int) -> bytes:
 
 @lru_cache(maxsize=1024)
 def acl(entries: tuple[bytes, ...]) -> bytes:
-    """An ACL as a create carries it; empty if there are no entries, for the session's own."""
+    """An ACL as a create carries it; empty if there are no entries, for the session's default."""
     unique = dict.fromkeys(entries)
     return len(unique).to_bytes(4, "big") + b"".join(unique) if unique else b""

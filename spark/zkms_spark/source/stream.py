@@ -20,6 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from zkms import Bus, ConnectionLost, InvalidArgument
+from zkms.connect import make_cursor
 from zkms.replay.cursor import Cursor, CursorPlace
 from zkms.replay.slices import Piece
 from zkms.tree.paths import Tree
@@ -136,7 +137,7 @@ class ZkmsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _opened(self) -> Cursor:
         if self._cursor is None:
             bus = self.options.connect()
-            cursor = Cursor(bus, self.topic, self.name, strict=self.options.strict, timeout=self.options.timeout)
+            cursor = make_cursor(bus, self.topic, self.name, strict=self.options.strict, timeout=self.options.timeout)
             try:
                 cursor.open(takeover=self.options.takeover, patience=self.options.timeout)
             except BaseException:

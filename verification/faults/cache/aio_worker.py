@@ -86,7 +86,7 @@ async def main() -> None:
     ):
         while not cache.trusted:
             await asyncio.sleep(0.01)
-        print("ready", flush=True)
+        print('"ready"', flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         worker = Worker(options, cache)
         shares = [0.0] * READERS + [0.1] * WRITERS

@@ -14,10 +14,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import signal
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,9 +25,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 import zkms
 from verification.faults.cache.history import Findings, check
-from verification.faults.crew import import_path
+from verification.faults.crew import environment
+from zkms.server.child import TalkingChild
 from zkms.server.errors import ServerError
 from zkms.server.server import Server
 from zkms.testing import EmbeddedZooKeeper, Proxy
@@ -43,7 +44,11 @@ class Way(Protocol):
         """Where it connects."""
 
 
-Workers = list[subprocess.Popen[str]]
+Workers = list[TalkingChild]
+PATIENCE = 300.0
+"""Seconds for a process to answer, on a busy machine with a ZooKeeper that is away for a while."""
+_ready = msgspec.json.Decoder(str)
+_counted = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass
@@ -118,18 +123,19 @@ class Run:
                 stack.enter_context(self._worker(number, way, root, database, history, settings(number)))
                 for number, way in enumerate(ways)
             ]
-            for number, worker in enumerate(workers):
-                if _line(worker) != "ready\n":
-                    said = (directory / f"worker-{number}.log").read_text(errors="replace").strip().splitlines()
-                    raise ServerError(f"worker {number} did not come up: {said[-1] if said else 'it said nothing'}")
-            _say(workers)
+            for worker in workers:
+                worker.answer(_ready, PATIENCE)
+            for worker in workers:
+                worker.tell("begin")
             yield workers
-            living = [worker for worker in workers if worker.poll() is None]
-            _say(living)
+            living = [worker for worker in workers if worker.returncode is None]
             for worker in living:
-                self.counted.append(json.loads(_line(worker)))
-                if worker.wait(60) != 0:
-                    raise ServerError(f"a worker ended with {worker.returncode}")
+                worker.tell("end")
+            for worker in living:
+                self.counted.append(worker.answer(_counted, PATIENCE))
+                worker.close(60)
+                if worker.returncode != 0:
+                    raise ServerError(f"{worker.name} ended with {worker.returncode}")
         self.findings = check(sorted(history.iterdir()), self.max_staleness)
 
     def _disturb(self, zookeeper: Server, proxy: Proxy, workers: Workers) -> None:
@@ -140,7 +146,7 @@ class Run:
         if self.cut:
             proxy.black_hole()
         if self.stop:
-            workers[1].send_signal(signal.SIGSTOP)
+            workers[1].send(signal.SIGSTOP)
         if self.kill_leader and (killed := zookeeper.leader()) is not None:
             zookeeper.kill(killed)
         if self.cut or self.stop:
@@ -149,7 +155,7 @@ class Run:
             time.sleep(self.seconds / 2)
         proxy.heal()
         if self.stop:
-            workers[1].send_signal(signal.SIGCONT)
+            workers[1].send(signal.SIGCONT)
         if killed is not None:
             zookeeper.restart(killed, wait=False)
         time.sleep(max(0.0, end - time.monotonic()))
@@ -167,7 +173,7 @@ class Run:
     @contextlib.contextmanager
     def _worker(
         self, number: int, through: Way, root: str, database: Path, history: Path, settings: list[str]
-    ) -> Iterator[subprocess.Popen[str]]:
+    ) -> Iterator[TalkingChild]:
         options = {
             "number": number,
             "hosts": through.hosts,
@@ -182,33 +188,17 @@ class Run:
             "trail": self.trail,
         }
         program = "verification.faults.cache.aio_worker" if self.aio else "verification.faults.cache.worker"
-        added = dict(setting.split("=", 1) for setting in settings)
-        with (history.parent / f"worker-{number}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", program, json.dumps(options)],
-                env=os.environ | {"PYTHONPATH": import_path()} | added,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
+        worker = TalkingChild(
+            f"worker {number}",
+            program,
+            json.dumps(options),
+            log=history.parent / f"worker-{number}.log",
+            env=environment(settings),
+        )
         try:
-            yield process
+            yield worker
         finally:
-            process.kill()
-            process.wait()
-
-
-def _say(workers: Workers) -> None:
-    for worker in workers:
-        assert worker.stdin is not None
-        worker.stdin.write("go\n")
-        worker.stdin.flush()
-
-
-def _line(worker: subprocess.Popen[str]) -> str:
-    assert worker.stdout is not None
-    return worker.stdout.readline()
+            worker.kill()
 
 
 def main() -> int:

@@ -119,7 +119,7 @@ def main() -> None:
     worker = Worker(options)
     while not worker.cache.trusted:
         time.sleep(0.01)
-    print("ready", flush=True)
+    print('"ready"', flush=True)
     sys.stdin.readline()
     threads = [threading.Thread(target=worker.run, args=(number, share)) for number, share in enumerate((0.0, 0.1))]
     for thread in threads:

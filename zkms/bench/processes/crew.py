@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any, Self, TypeVar
 
 import msgspec
 
 from zkms.bench.processes import orders
 from zkms.errors import ZkmsError
+from zkms.server.child import TalkingChild
 
 A = TypeVar("A", bound=msgspec.Struct)
 STARTED = 120.0
@@ -27,77 +24,23 @@ class BenchFailed(ZkmsError):
     """An experiment could not be carried out; the message says where and why."""
 
 
-class Process:
+class ActorProcess(TalkingChild):
     """One actor, from outside."""
 
     def __init__(self, name: str, log: Path) -> None:
-        self.name = name
-        self._log = log
-        self._answers: SimpleQueue[bytes] = SimpleQueue()
-        with log.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "zkms.bench.processes.actor"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,  # Ctrl-C is for us, who then end it
-            )
-        threading.Thread(target=self._listen, daemon=True).start()
+        super().__init__(name, "zkms.bench.processes.actor", log=log, error=BenchFailed)
 
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101 - a pipe, as asked for
-        for line in self._process.stdout:
-            self._answers.put(line)
-        self._answers.put(b"")
-
-    def tell(self, order: orders.Order) -> None:
-        """Give an order, and do not wait."""
-        assert self._process.stdin is not None  # noqa: S101
-        try:
-            self._process.stdin.write(orders.encode(order) + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise self._ended() from None
-
-    def answer(self, kind: type[A], timeout: float) -> A:
-        """What it says to the oldest order that it has not answered."""
-        try:
-            line = self._answers.get(timeout=timeout)
-        except Empty:
-            raise BenchFailed(f"{self.name} did not answer within {timeout:g} s") from None
-        if not line:
-            raise self._ended()
-        answer = orders.answer_decoder.decode(line)
+    def done(self, kind: type[A], timeout: float) -> A:
+        """Wait for its answer to the oldest order that it has not answered; `BenchFailed` if it says that it failed."""
+        answer = self.answer(orders.answer_decoder, timeout)
         if isinstance(answer, orders.Failed):
             raise BenchFailed(f"{self.name}: {answer.reason}")
         if not isinstance(answer, kind):
             raise BenchFailed(f"{self.name} answered {answer!r:.200}, which was not the question")
         return answer
 
-    def _ended(self) -> BenchFailed:
-        said = self._log.read_text(errors="replace").strip().splitlines() or ["nothing"]
-        return BenchFailed(f"{self.name} has ended by itself; its last words: {said[-1]}")
 
-    def stop(self) -> None:
-        """End it in good order."""
-        self.tell(orders.Stop())
-        self.answer(orders.Ready, STOPPED)
-
-    def kill(self) -> None:
-        """Kill -9, and return when it is gone; nothing happens if it has ended."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-
-
-class Outcome(msgspec.Struct):
+class PublishOutcome(msgspec.Struct):
     """What came of one order to publish, from the first publisher's begin to the last ack."""
 
     seconds: float
@@ -137,8 +80,8 @@ class Crew:
         self._tally = tally
         self._session_timeout = session_timeout
         self._stack = ExitStack()
-        self.listeners: list[Process] = []
-        self.publishers: list[Process] = []
+        self.listeners: list[ActorProcess] = []
+        self.publishers: list[ActorProcess] = []
         self.names: list[str] = []
         """Of the subscriptions."""
 
@@ -161,22 +104,22 @@ class Crew:
             process.tell(orders.Subscribe(self._algorithm, self._place, first, share, *how))
             first += share
         for process in self.listeners:
-            self.names += process.answer(orders.Ready, STARTED).names
+            self.names += process.done(orders.Ready, STARTED).names
         self.tell_all(self.publishers, orders.Connect(self._algorithm, self._place))
 
-    def _process(self, name: str) -> Process:
-        process = Process(name, self._folder / f"{name.replace(' ', '-')}.log")
+    def _process(self, name: str) -> ActorProcess:
+        process = ActorProcess(name, self._folder / f"{name.replace(' ', '-')}.log")
         self._stack.callback(process.kill)
         return process
 
-    def tell_all(self, processes: Iterable[Process], order: orders.Order) -> list[orders.Ready]:
+    def tell_all(self, processes: Iterable[ActorProcess], order: orders.Order) -> list[orders.Ready]:
         """Give an order and wait until it is done."""
         told = list(processes)
         for process in told:
             process.tell(order)
-        return [process.answer(orders.Ready, STARTED) for process in told]
+        return [process.done(orders.Ready, STARTED) for process in told]
 
-    def publish(self, order: orders.Publish) -> Outcome:
+    def publish(self, order: orders.Publish) -> PublishOutcome:
         """Share the messages among the publishers, and return when the last subscriber has acked the last one."""
         shares = _shares(order.messages, len(self.publishers))
         before = self.tell_all(self.listeners, orders.Expect(order.messages))
@@ -186,12 +129,12 @@ class Crew:
             process.tell(orders.Await(order.timeout))
         return self._collect(order, before)
 
-    def pile_up(self, order: orders.Publish) -> Outcome:
+    def pile_up(self, order: orders.Publish) -> PublishOutcome:
         """Publish while the subscribers are held back, then let them go: `seconds` are those of the drain."""
         before = self.tell_all(self.listeners, orders.Expect(order.messages))
         (publisher,) = self.publishers
         publisher.tell(msgspec.structs.replace(order, settle=False))
-        stored = publisher.answer(orders.Published, order.timeout + STOPPED)
+        stored = publisher.done(orders.Published, order.timeout + STOPPED)
         began = time.monotonic()
         self.tell_all(self.listeners, orders.Release())
         publisher.tell(msgspec.structs.replace(order, messages=0))  # waits for the acks of what was published last
@@ -201,14 +144,14 @@ class Crew:
         outcome.publish_seconds = stored.stored_at - stored.began_at
         return outcome
 
-    def _collect(self, order: orders.Publish, before: list[orders.Ready], began: float | None = None) -> Outcome:
+    def _collect(self, order: orders.Publish, before: list[orders.Ready], began: float | None = None) -> PublishOutcome:
         patience = order.timeout + STOPPED
-        published = [process.answer(orders.Published, patience) for process in self.publishers]
-        tallied = [process.answer(orders.Tallied, patience) for process in self.listeners]
+        published = [process.done(orders.Published, patience) for process in self.publishers]
+        tallied = [process.done(orders.Tallied, patience) for process in self.listeners]
         started = min(each.began_at for each in published) if began is None else began
         ended = max([each.settled_at for each in published] + [each.settled_at for each in tallied])
         usages = [(ready.usage, each.usage) for ready, each in zip(before, tallied, strict=True) if ready.usage]
-        return Outcome(
+        return PublishOutcome(
             seconds=ended - started,
             publish_seconds=max(each.stored_at for each in published) - started,
             publisher_cpu=sum(each.usage.cpu - each.usage_before.cpu for each in published),
@@ -227,7 +170,7 @@ class Crew:
                 for process in [*self.publishers, *self.listeners]:
                     process.tell(orders.Stop())
                 for process in [*self.publishers, *self.listeners]:
-                    process.answer(orders.Ready, STOPPED)
+                    process.done(orders.Ready, STOPPED)
 
 
 def _shares(total: int, parts: int) -> list[int]:

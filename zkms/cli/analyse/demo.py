@@ -16,7 +16,7 @@ from zkms.cli.options import JSON_HELP, VERBOSE_HELP, trail_option
 from zkms.cli.output import plural, print_json
 
 if TYPE_CHECKING:
-    from zkms.demo.story import Summary
+    from zkms.demo.story import DemoSummary
 
 NEXT = """\
 What to do next:
@@ -81,7 +81,7 @@ def demo(trail: str | None, report: Path | None, json_: bool, verbose: int) -> N
     click.echo(f"\n{click.style('In short', bold=True)}\n{_in_short(summary)}\n\n{NEXT}")
 
 
-def _in_short(s: Summary) -> str:
+def _in_short(s: DemoSummary) -> str:
     return f"""\
   {plural(s.messages, "message")} to {s.nodes} nodes, {s.deliveries:,} deliveries, {s.stale_reads} stale reads.
   All nodes had dropped a changed user within {s.median_ms} ms (median; 99%: {s.p99_ms} ms).

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 import msgspec
 
-from zkms.bus import connect
 from zkms.cli.connection import CONNECT_TIMEOUT, find_hosts, inspect, read_auth, read_tls
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.options import Settings, settings
 from zkms.cli.output import print_json, print_table
+from zkms.connect import connect
 from zkms.security import Access, masked
 
 
