@@ -11,8 +11,9 @@ subscribe/live_registration keeps this process and its live subscriptions regist
 those that stay, zookeeper/deletion removes what is left behind.
 
 Threads: the connection's (answers, events, reading the queues: never waits), zkms-session (deadlines), zkms-publisher
-(recovery), zkms-registrar (expiry), zkms-cleaner and zkms-due (if it stands for election), and one zkms-deliver-TOPIC
-for each subscription with a handler: user code runs there and nowhere else. With a trail, zkms-trail writes it.
+(recovery), zkms-registration (expiry), zkms-cleaner and zkms-due (if it stands for election), one zkms-member-TOPIC for
+each durable subscription or group, and one zkms-deliver-TOPIC for each subscription with a handler: user code runs
+there and nowhere else. With a trail, zkms-trail writes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Consume and publish as one: what is acked and what is published are stored together, or not at all.
 
-The acks are written into the lanes' ledgers in the transaction that stores the messages. While that is under way,
-nothing else is committed for these lanes. A lost reply is settled as for any publish: by the producer's number.
+The acks are written into the partitions' ledgers in the transaction that stores the messages. While that is under way,
+nothing else is committed for these partitions. A lost reply is settled as for any publish: by the producer's number.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Transaction:
             raise InvalidArgument(
                 f"{message!r} is live: only messages of durable subscriptions and groups are acked here"
             )
-        if entry.lane.owner is not self._context:
+        if entry.dispatcher.owner is not self._context:
             raise InvalidArgument(f"{message!r} came from another bus: its ack cannot be part of this transaction")
         entry.check(message)
         if any(message.entry is other.entry and message.index == other.index for other in self._messages):
@@ -83,8 +83,8 @@ class Transaction:
         deadline = time.monotonic() + self._timeout
         for frame in self._frames:
             frame.deadline = deadline
-        with contextlib.ExitStack() as seized:
-            acks = [seized.enter_context(_Acks(hold, lot, deadline)) for hold, lot in self._by_hold()]
+        with contextlib.ExitStack() as paused:
+            acks = [paused.enter_context(_Acks(ownership, lot, deadline)) for ownership, lot in self._by_ownership()]
             if not acks and not self._frames:
                 return
             shipment = Shipment(self._frames, deadline, [operation for ack in acks for operation in ack.operations])
@@ -101,44 +101,44 @@ class Transaction:
                 ack.stored = True
         self.receipts = [result(frame.future, deadline) for frame in self._frames]
 
-    def _by_hold(self) -> list[tuple[Ownership, list[Message]]]:
+    def _by_ownership(self) -> list[tuple[Ownership, list[Message]]]:
         """In an order that is the same for all, so that two transactions never wait for each other."""
         lots: dict[str, tuple[Ownership, list[Message]]] = {}
         for message in self._messages:
-            hold = message.entry.lane.hold
-            lots.setdefault(hold.path, (hold, []))[1].append(message)
+            ownership = message.entry.dispatcher.ownership
+            lots.setdefault(ownership.path, (ownership, []))[1].append(message)
         return [lots[path] for path in sorted(lots)]
 
 
 class _Acks:
-    """The messages of one lane that are acked together."""
+    """The messages of one partition that are acked together."""
 
-    def __init__(self, hold: Ownership, messages: list[Message], deadline: float) -> None:
+    def __init__(self, ownership: Ownership, messages: list[Message], deadline: float) -> None:
         self.operations: list[Operation] = []
         self.stored = False
-        self._hold = hold
+        self._ownership = ownership
         self._messages = messages
         self._deadline = deadline
         self._ledger: Ledger | None = None
         self._entries: list[EntryState] = list({id(m.entry): m.entry for m in messages}.values())
 
     def __enter__(self) -> _Acks:
-        lane = self._messages[0].entry.lane
-        if not self._hold.seize(self._deadline):
-            raise LostOwnership(self._messages[0].id, str(lane.lost))
+        dispatcher = self._messages[0].entry.dispatcher
+        if not self._ownership.pause(self._deadline):
+            raise LostOwnership(self._messages[0].id, str(dispatcher.lost))
         try:
-            lane.set_done(self._messages)
-            self._ledger, self.operations = self._hold.operations([*self._entries])
+            dispatcher.set_done(self._messages)
+            self._ledger, self.operations = self._ownership.operations([*self._entries])
         except BaseException:
-            self._hold.let_go(None, [])
+            self._ownership.resume(None, [])
             raise
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        self._messages[0].entry.lane.end_transaction(self._messages, self.stored)
-        self._hold.let_go(self._ledger if self.stored else None, [*self._entries])
+        self._messages[0].entry.dispatcher.end_transaction(self._messages, self.stored)
+        self._ownership.resume(self._ledger if self.stored else None, [*self._entries])
 
     def blame(self, error: TransactionFailed) -> None:
-        """`LostOwnership`, if this lane is why the transaction was refused."""
-        if any(error.operation is each for each in self.operations) and self._hold.is_refused(error):
-            raise LostOwnership(self._messages[0].id, str(self._hold.lost)) from error
+        """`LostOwnership`, if this partition is why the transaction was refused."""
+        if any(error.operation is each for each in self.operations) and self._ownership.is_refused(error):
+            raise LostOwnership(self._messages[0].id, str(self._ownership.lost)) from error

@@ -17,7 +17,7 @@ from zkms.admin.lag import _delayed, unacked_messages
 from zkms.cli.output import clock, duration, print_json, print_table
 from zkms.consume.assignment import MemberLoad, assign, slow_ones
 from zkms.consume.entry_state import EntryState
-from zkms.consume.group_member import _read_plan
+from zkms.consume.planner import read_plan
 from zkms.deliver.inbox import Fetched
 from zkms.errors import StoreError
 from zkms.message.frame import Frame, pack
@@ -92,7 +92,7 @@ def check(data: bytes) -> None:
     assert isinstance(_owner(data), str)
     assert isinstance(_describe(DeadLetterPlace("l", "t", "d.1.9.0000000001"), data, 1.0).foreign, bool)
     assert _queue("l#1", "t", data, STAT, (data, STAT)).entries == 1
-    assert decode_or_none(data, GroupPlan) is None or _read_plan(data) == decode_or_none(data, GroupPlan)
+    assert decode_or_none(data, GroupPlan) is None or read_plan(data) == decode_or_none(data, GroupPlan)
 
 
 def _show(record: Any) -> None:

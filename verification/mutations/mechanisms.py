@@ -188,7 +188,7 @@ MECHANISMS = (
     Mechanism(
         "a partition is given back when nothing of it is in hand",
         "zkms/consume/dispatcher.py",
-        "            return self.out == 0\n",
+        "            return self.in_flight == 0\n",
         "            return True\n",
         "tests/guarantees/test_mechanisms.py::test_a_partition_moves_when_the_work_in_hand_is_done",
     ),
