@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
-from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
-from zkms.checks import Codec
 from zkms.consume.entry_state import EntryState
 from zkms.consume.ownership import Ownership
 from zkms.context import Context
 from zkms.errors import AlreadyAcked, Closed, ConnectionLost, InvalidArgument, LostOwnership, TransactionFailed
-from zkms.message.frame import Packed
 from zkms.message.message import Message
-from zkms.publish.delayed import DelayedFrame, due_at
-from zkms.publish.many import result
+from zkms.publish.options import PublishOptions
+from zkms.publish.publisher import Publisher, result
 from zkms.publish.receipt import Receipt
-from zkms.publish.shipment import IfNobody, OutgoingFrame, Shipment
+from zkms.publish.shipment import OutgoingFrame, Shipment
 from zkms.tree.records import Ledger
 from zkms.zookeeper.operations import Operation
 
@@ -31,21 +27,11 @@ from zkms.zookeeper.operations import Operation
 class Transaction:
     """What bus.transaction() returns; it is committed at the end of its `with` block, unless that raised."""
 
-    def __init__(
-        self,
-        context: Context,
-        timeout: float,
-        *,
-        packed: Callable[..., Packed],
-        options: Callable[..., Any],
-        ship: Callable[[Shipment], None],
-    ) -> None:
+    def __init__(self, context: Context, publisher: Publisher, timeout: float) -> None:
         self.receipts: list[Receipt] = []
         """One for each publish, once it is committed."""
         self._context = context
-        self._packed = packed
-        self._options = options
-        self._ship = ship
+        self._publisher = publisher
         self._timeout = timeout
         self._messages: list[Message] = []
         self._frames: list[OutgoingFrame] = []
@@ -66,31 +52,10 @@ class Transaction:
             raise AlreadyAcked(message.id)
         self._messages.append(message)
 
-    def publish(
-        self,
-        topic: str,
-        data: Any,
-        *,
-        key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        priority: int = 0,
-        delay: float | None = None,
-        at: float | datetime | None = None,
-        ttl: float | None = None,
-        id: str | None = None,
-        to_self: bool = True,
-        if_nobody: IfNobody = "raise",
-        codec: Codec | None = None,
-    ) -> None:
+    def publish(self, topic: str, data: Any, **options: Unpack[PublishOptions]) -> None:
         """Published, if all of the transaction is stored."""
         self._check()
-        due = due_at(delay, at, ttl, to_self=to_self)
-        packed = self._packed(topic, data, key, headers, id, codec, priority=priority, ttl=ttl)
-        options = self._options(topic, to_self, if_nobody)
-        if due is None:
-            self._frames.append(OutgoingFrame(topic, [packed], deadline=0.0, **options))
-        else:
-            self._frames.append(DelayedFrame(topic, [packed], due=due, drop=options["drop"], deadline=0.0))
+        self._frames.append(self._publisher.frame(topic, data, **options))
 
     def _check(self) -> None:
         if self._over:
@@ -123,7 +88,7 @@ class Transaction:
             if not acks and not self._frames:
                 return
             shipment = Shipment(self._frames, deadline, [operation for ack in acks for operation in ack.operations])
-            self._ship(shipment)
+            self._publisher.ship(shipment)
             try:
                 shipment.stored.result(max(0.0, deadline - time.monotonic()) + self._timeout)
             except TimeoutError as error:

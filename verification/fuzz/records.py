@@ -22,10 +22,9 @@ from zkms.deliver.inbox import Fetched
 from zkms.errors import StoreError
 from zkms.message.frame import Frame, pack
 from zkms.names import is_pattern, matches
-from zkms.publish.audience import Member, patterns_in
+from zkms.publish.audience import Member, patterns_in, route
 from zkms.publish.limits import Room
 from zkms.publish.receipt import moved_to, removal
-from zkms.publish.routing import route
 from zkms.replay.stage import Chunk, Job, Staged, read_job
 from zkms.tree.entry import parse_entry
 from zkms.tree.paths import Tree, queues_of
@@ -116,7 +115,7 @@ def _use_registration(record: Registration, _data: bytes) -> None:
     assert 1 <= len(lanes) <= 1024
     packed = [pack(1, "k", {"kind": "new"}), pack(2)]
     for target in route([Member("l", record, topic="t")], packed, 3, frozenset()):
-        assert target.lane in lanes
+        assert target.queue[0] in lanes
     room = Room(record.limit, record.max_bytes, 10)
     assert room.less(Room(1, 1, 1)).budget(Room(1, 1, 1))
 

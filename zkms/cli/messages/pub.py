@@ -20,7 +20,7 @@ from zkms.cli.output import plural, print_json, print_table
 from zkms.cli.progress import Progress
 from zkms.errors import ZkmsError
 from zkms.names import check_topic
-from zkms.publish.shipment import IfNobody
+from zkms.publish.options import IfNobody
 
 CHUNK = 5_000
 """Messages of one call: bounds what is held in memory."""
