@@ -17,7 +17,6 @@ import zkms
 from tests.support.buses import Connect, Eventually
 from zkms.backup.backup import back_up
 from zkms.backup.restore import restore
-from zkms.connect import committing
 from zkms.replay.stage import Committer, Stage, new_run
 from zkms.testing.roots import new_root
 from zkms.tree import acl as access
@@ -374,8 +373,7 @@ def test_staged_publishing(carl: zkms.Bus, connect: Connect, hosts: str, tree: T
     for number in range(5):
         stage.add("news", number)
     committer = Committer(
-        lambda name: committing(zkms.connect(hosts, root=tree.root, auth=auth("pat"), producer=name, cleaner=False)),
-        "etl",
+        lambda name: zkms.connect(hosts, root=tree.root, auth=auth("pat"), producer=name, cleaner=False), "etl"
     )
     assert committer.commit(run, 0, stage.finish()) == 5
     assert [subscription.get(timeout=20).data for _ in range(5)] == [0, 1, 2, 3, 4]
