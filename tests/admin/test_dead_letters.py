@@ -77,7 +77,7 @@ def test_a_requeued_letter_is_delivered_again(bus: Bus) -> None:
     assert message is not None
     assert (message.data, message.key, message.id, message.seq) == ("data", "k", "order-1", letter.seq)
     assert (message.attempts, dict(message.headers), message.published_at) == (1, {"a": "b"}, letter.published_at)
-    assert message.entry.lane.partition == partition_of("k", 8)
+    assert message.entry.dispatcher.partition == partition_of("k", 8)
     message.ack()
 
 
