@@ -23,7 +23,7 @@ GRID = LEFT + WIDTH + 40
 """Where the table of imports begins, and how wide a column is."""
 TOP = 74
 NOUNS = {"zkms": "zkms: public names"}
-KINDS = ("outer", "outer", "outer", "outer", "facade", "facade", "facade", "facade", "facade", "core", "core", "core")
+KINDS = (*("outer",) * 4, *("facade",) * 6, *("core",) * 3)
 """How the layers are coloured, from the highest down; those below are the ground."""
 
 STYLE = """

@@ -20,11 +20,12 @@ PROJECT = Path(__file__).resolve().parents[1]
 PACKAGES = {"zkms": "zkms", "zkms_cleaner": "cleaner/zkms_cleaner", "zkms_spark": "spark/zkms_spark"}
 
 LAYERS = (
-    ("zkms", "zkms.connect"),
+    ("zkms",),
     ("zkms.cli", "zkms.bench", "zkms.demo", "zkms_spark", "zkms_cleaner.daemon"),
     ("zkms.testing", "zkms.integrations"),
     ("zkms.server",),
     ("zkms.aio",),
+    ("zkms.connect",),
     ("zkms.cache",),
     ("zkms.bus", "zkms.transaction", "zkms.request_reply"),
     ("zkms.backup", "zkms.replay", "zkms_cleaner"),
@@ -43,7 +44,7 @@ USERS = (
     *("zkms.cli", "zkms.bench", "zkms.demo", "zkms.testing", "zkms.integrations"),
     *("zkms_spark", "zkms_cleaner.daemon"),
 )
-"""Rooms that connect as a user's program does: they may import the public names of the highest layer."""
+"""Rooms that connect as a user's program does: they may import the public names, `zkms`."""
 DAEMON = ("daemon", "metrics", "notify", "oneshot", "web")
 """Modules of zkms_cleaner that are the program around its duties: a room of their own, `zkms_cleaner.daemon`."""
 

@@ -5,4 +5,5 @@ faults       nemeses on real ensembles while messages flow
 mutations    each mechanism switched off once: a test has to fail
 soak         long runs: does anything grow?
 fuzz         bad input of every kind
+walk         not a trial, but a measure: which files a message's life crosses, thread by thread
 """

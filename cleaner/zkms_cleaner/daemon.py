@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -158,96 +159,58 @@ Exit codes:
 """
 
 
+_option = partial(click.option, show_envvar=True, show_default=True)
+_seconds = partial(_option, metavar="SECONDS")
+
+
 @click.command(
     "cleaner", epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.option(
-    "--hosts",
-    metavar="HOST:PORT,...",
-    envvar="ZKMS_HOSTS",
-    show_envvar=True,
-    default=DEFAULT_HOSTS,
-    show_default=True,
-    help="ZooKeeper's servers.",
-)
-@click.option(
-    "--root",
-    metavar="PATH",
-    envvar="ZKMS_ROOT",
-    show_envvar=True,
-    default="/zkms",
-    show_default=True,
-    help="Znode that everything is below.",
-)
-@click.option(
+@_option("--hosts", metavar="HOST:PORT,...", envvar="ZKMS_HOSTS", default=DEFAULT_HOSTS, help="ZooKeeper's servers.")
+@_option("--root", metavar="PATH", envvar="ZKMS_ROOT", default="/zkms", help="Znode that everything is below.")
+@_seconds(
     "--interval",
     type=Seconds(min=0, min_open=True),
-    metavar="SECONDS",
     envvar="ZKMS_CLEANER_INTERVAL",
-    show_envvar=True,
     default=INTERVAL,
-    show_default=True,
     help="Time between two sweeps of the leader.",
 )
-@click.option(
+@_seconds(
     "--grace",
     type=Seconds(min=0),
-    metavar="SECONDS",
     envvar="ZKMS_CLEANER_GRACE",
-    show_envvar=True,
     default=GRACE,
-    show_default=True,
     help="How long a queue must be seen without its subscriber, who may come back.",
 )
-@click.option(
+@_seconds(
     "--unused-after",
     type=Seconds(min=0, min_open=True),
-    metavar="SECONDS",
     envvar="ZKMS_CLEANER_UNUSED_AFTER",
-    show_envvar=True,
     help="Also remove durable subscriptions and groups that nobody has used for so long, and where nothing waits. "
     "[default: never]",
 )
 @click.option("--once", is_flag=True, help="Sweep once, wait --grace out, purge what is orphaned still, and exit.")
 @click.option("--dry-run", is_flag=True, help="Print what would be purged and why, change nothing, and exit.")
 @click.option("--json", "json_", is_flag=True, help="With --once or --dry-run: print one JSON list.")
-@click.option(
-    "--timeout",
-    type=Seconds(min=0),
-    metavar="SECONDS",
-    default=10.0,
-    show_default=True,
-    help="With --once: how long to wait for the lead.",
-)
-@click.option(
+@_seconds("--timeout", type=Seconds(min=0), default=10.0, help="With --once: how long to wait for the lead.")
+@_option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     envvar="ZKMS_CLEANER_METRICS_PORT",
-    show_envvar=True,
     help="Serve /metrics (Prometheus), /healthz and /readyz here; 0 takes a free port. Needs zkms[cleaner].",
 )
-@click.option(
-    "--metrics-host",
-    envvar="ZKMS_CLEANER_METRICS_HOST",
-    show_envvar=True,
-    default="127.0.0.1",
-    show_default=True,
-    help="Address to serve them on.",
-)
+@_option("--metrics-host", envvar="ZKMS_CLEANER_METRICS_HOST", default="127.0.0.1", help="Address to serve them on.")
 @trail_option
-@click.option(
+@_seconds(
     "--session-timeout",
     type=Seconds(min=0, min_open=True),
-    metavar="SECONDS",
     default=10.0,
-    show_default=True,
     help="After so long without a sign of life from this process another cleaner takes the lead.",
 )
-@click.option(
+@_option(
     "--log-level",
     type=click.Choice(LEVELS, case_sensitive=False),
     envvar="ZKMS_CLEANER_LOG_LEVEL",
-    show_envvar=True,
     help="What to log to stderr.  [default: info; warning with --once and --dry-run]",
 )
 @click.version_option(__version__, prog_name="zkms-cleaner", message="%(prog)s %(version)s")

@@ -121,13 +121,13 @@ class Orphans:
         read = self._ask(orphaned, lambda pair: self._session.get_async(self._tree.queue(*pair)))
         claim, journal = self._restore() if orphaned else ("", -1)
         for (owner, topic), (data, stat) in read.items():
-            try:
-                state = decode(data, QueueState)
+            state = decode_or_none(data, QueueState)
+            if state is None:
+                state, reason = QueueState(""), "nobody is registered for it, and its data are not ours"
+            else:
                 subscriber = f"client {state.client}" if state.client.isprintable() else "a client of no name"
                 presence = "is connected but not registered for it" if state.client in clients else "is gone"
                 reason = state.gone or f"its subscriber, {subscriber}, {presence}"
-            except msgspec.MsgspecError:
-                state, reason = QueueState(""), "nobody is registered for it, and its data are not ours"
             found.append(
                 OrphanFinding(
                     "queue",

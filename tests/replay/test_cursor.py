@@ -18,7 +18,6 @@ from zkms_spark.source.messages import Row, rows
 
 from tests.support.buses import Connect
 from zkms import Bus, Closed, SubscriptionInUse
-from zkms.connect import make_cursor
 from zkms.message import frame as frames
 from zkms.replay.cursor import Cursor, CursorPlace, Missing
 from zkms.server.server import Server
@@ -37,20 +36,20 @@ def cursor(connect: Connect) -> Cursor:
 
 def opened(bus: Bus, **options: Any) -> Cursor:
     """Another reader of the same."""
-    cursor = make_cursor(bus, "users", "etl", **options)
+    cursor = Cursor(bus.parts, "users", "etl", **options)
     cursor.open()
     return cursor
 
 
 def read(bus: Bus, cursor: Cursor, start: CursorPlace, end: CursorPlace, *, strict: bool = True) -> list[Any]:
     """The data between two places, as Spark's tasks get them."""
-    found = rows(bus.parts.session, bus.parts.tree, "users", cursor.pieces(start, end), end.at, strict=strict)
+    found = rows(bus.parts.session, bus.parts.tree, "users", cursor.slices(start, end), end.at, strict=strict)
     return [row[0] if row[0] is not None else row[1] for row in found]
 
 
 def all_rows(bus: Bus, cursor: Cursor, start: CursorPlace, end: CursorPlace, *, strict: bool = True) -> list[Row]:
     """The same with all columns."""
-    return list(rows(bus.parts.session, bus.parts.tree, "users", cursor.pieces(start, end), end.at, strict=strict))
+    return list(rows(bus.parts.session, bus.parts.tree, "users", cursor.slices(start, end), end.at, strict=strict))
 
 
 def seen(cursor: Cursor, *numbers: int) -> CursorPlace:
@@ -142,7 +141,7 @@ def test_one_reads_at_a_time(bus: Bus, cursor: Cursor, connect: Connect) -> None
     begin = cursor.begin()
     bus.publish_many("users", texts(0, 5))
     place = cursor.advance(begin, wait=30.0)
-    other = make_cursor(connect(), "users", "etl")
+    other = Cursor(connect().parts, "users", "etl")
     with pytest.raises(SubscriptionInUse, match="is being read by client"):
         other.open(patience=0.0)
     other.open(takeover=True)
@@ -151,25 +150,24 @@ def test_one_reads_at_a_time(bus: Bus, cursor: Cursor, connect: Connect) -> None
     assert read(bus, other, begin, place) == texts(0, 5)
 
 
-def test_the_next_reader_waits_until_the_killed_one_is_known_to_be_gone(
-    bus: Bus, cursor: Cursor, connect: Connect
-) -> None:
+def test_the_next_reader_waits_until_the_killed_one_is_known_to_be_gone(bus: Bus, connect: Connect) -> None:
     """Its session has to end first: until then nobody can know."""
-    place = cursor.begin()
+    killed = connect()
+    place = opened(killed).begin()
     bus.publish("users", "0")
-    killed = cursor._bus
     killed.parts.session.close()  # as ZooKeeper ends it, with nothing given back
     again = opened(connect())
     assert read(bus, again, place, again.advance(place)) == ["0"]
 
 
 def test_a_cursor_goes_on_after_its_session_has_expired(
-    bus: Bus, cursor: Cursor, eventually: Callable[..., None]
+    bus: Bus, connect: Connect, eventually: Callable[..., None]
 ) -> None:
     """It becomes a member again, and what it has claimed is still its own."""
+    reader = connect()
+    cursor = opened(reader)
     begin = cursor.begin()
     bus.publish_many("users", texts(0, 5))
-    reader = cursor._bus
     generation = reader.parts.session.generation
     expire(reader)
     eventually(lambda: reader.parts.session.generation > generation, timeout=60, what="the next session")
@@ -189,7 +187,7 @@ def test_what_others_have_removed_is_said_to_be_missing(bus: Bus, cursor: Cursor
     bus.parts.session.multi([Delete(f"{queue}/{second}")])
     end = cursor.advance(begin, wait=30.0)
     with pytest.raises(Missing, match=r"1 entries from number 0 to 2 .* by another reader of this name, or by hand"):
-        cursor.pieces(begin, end)
+        cursor.slices(begin, end)
     cursor.close()
     lenient = opened(bus, strict=False)
     assert read(bus, lenient, begin, end, strict=False) == ["0", "2"]
@@ -233,7 +231,7 @@ def test_what_cannot_be_decoded_is_a_row_with_the_reason_and_its_bytes(bus: Bus,
     first = cursor.advance(begin, 1, wait=30.0)
     end = cursor.advance(first)
     found = [
-        list(rows(bus.parts.session, bus.parts.tree, "users", cursor.pieces(*each), end.at, strict=True))
+        list(rows(bus.parts.session, bus.parts.tree, "users", cursor.slices(*each), end.at, strict=True))
         for each in ((begin, first), (first, end))
     ]
     [[damaged], [whole]] = found
@@ -315,7 +313,7 @@ def test_what_another_reader_took_is_missing_though_younger_messages_have_expire
     sweep(bus, later=120)
     end = seen(cursor, 2)
     with pytest.raises(Missing, match=r"1 entries from number 0 to 3 .* by another reader of this name, or by hand"):
-        cursor.pieces(begin, end)
+        cursor.slices(begin, end)
     behind = CursorPlace(queue=end.queue, entry=1)
     assert read(bus, cursor, behind, end) == ["stays"]
 
@@ -331,7 +329,7 @@ def test_all_that_expired_while_no_query_ran_is_left_out(
     for minutes in range(1, 4):
         sweep(bus, later=60.0 * minutes + 30)
     end = seen(cursor, 1, 3, 5, 6, 7, 8, 9)
-    with caplog.at_level(logging.WARNING, "zkms.cursor"):
+    with caplog.at_level(logging.WARNING, "zkms.replay"):
         found = read(bus, cursor, begin, end)
     assert found == ["between 1", "between 2", "between 3", "4", "between 4", "5", "between 5"]
     assert "3 entries are left out, expired" in caplog.text
@@ -345,10 +343,10 @@ def test_an_entry_that_expires_between_plan_and_read_is_left_out(
     bus.publish("users", "over" * 500, ttl=60.0)
     bus.publish("users", "stays" * 500)
     end = seen(cursor, 0, 1)
-    pieces = cursor.pieces(begin, end)
+    slices = cursor.slices(begin, end)
     sweep(bus, later=120)
     with caplog.at_level(logging.WARNING, "zkms.spark"):
-        found = [row[0] for row in rows(bus.parts.session, bus.parts.tree, "users", pieces, end.at, strict=True)]
+        found = [row[0] for row in rows(bus.parts.session, bus.parts.tree, "users", slices, end.at, strict=True)]
     assert found == ["stays" * 500]
     assert "entry 0 is left out, expired" in caplog.text
 
@@ -361,11 +359,11 @@ def test_an_entry_that_is_taken_between_plan_and_read_is_said_to_be_missing(
     bus.publish("users", "taken" * 500)
     bus.publish("users", "stays" * 500)
     end = seen(cursor, 0, 1)
-    pieces = cursor.pieces(begin, end)
-    bus.parts.session.multi([Delete(pieces[0].path)])
+    slices = cursor.slices(begin, end)
+    bus.parts.session.multi([Delete(slices[0].path)])
 
     def found(*, strict: bool) -> list[Any]:
-        return [row[0] for row in rows(bus.parts.session, bus.parts.tree, "users", pieces, end.at, strict=strict)]
+        return [row[0] for row in rows(bus.parts.session, bus.parts.tree, "users", slices, end.at, strict=strict)]
 
     with pytest.raises(Missing, match="entry 0 was removed by somebody"):
         found(strict=True)
@@ -426,10 +424,10 @@ def test_an_ack_that_is_carried_out_twice_is_told_once(bus: Bus, connect: Connec
     begin = cursor.begin()
     bus.publish_many("users", texts(0, 3))
     end = cursor.advance(begin, wait=30.0)
-    passage, seen = cursor._passage, cursor._look()
-    assert passage is not None
-    pieces = cursor.pieces(begin, end)
-    again = passage.look(pieces, end.at)
+    trail, seen = cursor._trail, cursor._look()
+    assert trail is not None
+    slices = cursor.slices(begin, end)
+    again = trail.look(slices, end.at)
     cursor.ack(end)
     for tell in again.values():
         tell(None)
@@ -445,7 +443,7 @@ def test_what_others_removed_is_a_gap_in_the_trail(bus: Bus, connect: Connect, t
     for text in texts(0, 3):
         bus.publish("users", text)
     end = cursor.advance(begin, wait=30.0)
-    bus.parts.session.multi([Delete(cursor.pieces(begin, end)[1].path)])
+    bus.parts.session.multi([Delete(cursor.slices(begin, end)[1].path)])
     cursor._news.set()
     assert read(bus, cursor, begin, end, strict=False) == ["0", "2"]
     cursor.ack(end)

@@ -15,7 +15,7 @@ import zkms
 from tests.support.buses import Connect, Eventually
 from tests.support.oracle import audit, exported
 from tests.support.trails import read
-from zkms.connect import make_cursor
+from zkms.replay.cursor import Cursor
 from zkms.server.server import Server
 
 HOLDER = """
@@ -159,7 +159,7 @@ def test_what_a_reader_by_place_takes_over_may_have_been_handed_over(
     take(subscription, 1)
     first.close()
     second = connect(client_id="second")
-    cursor = make_cursor(second, "users", "audit")
+    cursor = Cursor(second.parts, "users", "audit")
     cursor.open()
     cursor.ack(cursor.end())
     cursor.close()

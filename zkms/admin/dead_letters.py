@@ -34,8 +34,8 @@ from zkms.errors import (
 from zkms.message import frame as frames
 from zkms.message.frame import Extra, Packed
 from zkms.names import PARTITION_MARK
+from zkms.publish.audience import partition_of
 from zkms.publish.limits import MAX_ENTRIES
-from zkms.publish.routing import partition_of
 from zkms.publish.shipment import CARRIED_BYTES
 from zkms.security import hidden, masked
 from zkms.trail.event import called
@@ -44,7 +44,7 @@ from zkms.tree.acl import acl
 from zkms.tree.delayed_names import NOBODY
 from zkms.tree.entry import carried, entry_prefix, parse_entry
 from zkms.tree.paths import Tree, queues_of, subscription_of
-from zkms.tree.records import DeadLetter, Registration, decode, read_record
+from zkms.tree.records import DeadLetter, Registration, decode, overwritten, read_record
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import Check, Create, Delete
 from zkms.zookeeper.recipes import attempt, grandchildren_of, read_many, stats_of
@@ -178,7 +178,7 @@ class DeadLetters:
                     else _entry(decode(raw, DeadLetter), carry=carry)
                 )
             except msgspec.MsgspecError as error:
-                raise StoreError(f"overwritten by another program: {error}", path=path) from error
+                raise overwritten(path, error) from error
             version, name, owner = self._target(letter, deadline)
             queue = self._tree.queue(name, letter.place.topic)
             readers = () if rights is None else self._readers(letter, path, rights, owner)

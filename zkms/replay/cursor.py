@@ -1,12 +1,12 @@
-"""A durable subscription read by place, for a reader that keeps its place itself: a streaming query and its checkpoint.
+"""Reads a durable subscription by place, for a reader that keeps its place itself, such as a streaming query.
 
 A place is the number of an entry and of a message in it. ZooKeeper numbers the entries of a queue as they are stored,
-and never gives a number again: what lies between two places is the same whenever one looks, whatever was published
-since. Nothing is removed before `ack(place)`, and then only what lies before that place.
+and never gives a number again: what is between two places is the same whenever one looks, whatever was published
+since. Nothing is removed before `ack(place)`, and then only what is before that place.
 
-The cursor is the subscription's only reader, as every other reader of a durable subscription is: it is a member, has
-claimed the ledger, and its acks are refused once somebody else has. A number that is missing was removed by others;
-that is an error, or at least a warning, never silence.
+The cursor is the only reader of the subscription, as every reader of a durable subscription is: it is a member, has
+claimed the ledger, and its acks are refused once somebody else claims it. A number that is missing was removed by
+others; that is an error, or at least a warning, never silence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -35,8 +35,8 @@ from zkms.errors import (
     Unauthorised,
     ZkmsError,
 )
-from zkms.replay.cursor_trail import Passage, Tell
-from zkms.replay.slices import Piece
+from zkms.replay.cursor_trail import CursorTrail, Tell
+from zkms.replay.slices import Slice
 from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.subscribe.live_registration import LiveRegistration
 from zkms.subscribe.options import SubscribeOptions
@@ -47,7 +47,7 @@ from zkms.zookeeper.operations import Operation
 from zkms.zookeeper.recipes import count_created
 from zkms.zookeeper.session import State
 
-log = logging.getLogger("zkms.cursor")
+log = logging.getLogger("zkms.replay")
 VERIFY_EVERY = 1.0
 """Seconds after which it is looked whether the subscription is still ours."""
 POLL = 0.2
@@ -71,6 +71,19 @@ class CursorPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     message: int = 0
     at: int = 0
     """When it was decided on, in seconds since the epoch: what had expired by then is left out, now and ever after."""
+
+
+class CursorParts(Protocol):
+    """What a bus is made of, as far as a cursor needs it."""
+
+    @property
+    def context(self) -> Context: ...
+
+    @property
+    def live_registration(self) -> LiveRegistration: ...
+
+    @property
+    def durable_registration(self) -> DurableRegistration: ...
 
 
 class _Listing(NamedTuple):
@@ -99,7 +112,7 @@ class _Listing(NamedTuple):
 
 
 class _Done:
-    """What a hold is told of an entry: all of it is done with, or this part."""
+    """What the ownership is told of an entry: all of it is done with, or this part."""
 
     def __init__(self, path: str, sequence: int, part: Part | None, tell: Tell | None) -> None:
         self.path = path
@@ -119,26 +132,26 @@ class _Done:
             self._tell(zxid)
 
 
-class _Seat:
-    """What the rota takes for a consumer: one that only wants to be a member, and to have the claim."""
+class _Claimant:
+    """What a `GroupMember` takes for its consumer: it only keeps the claim."""
 
     pace = 0.0
 
     def __init__(self) -> None:
         self.claimed: tuple[str, Claim] | None = None
-        self.lanes: dict[int, Dispatcher] = {}
+        self.dispatchers: dict[int, Dispatcher] = {}
 
-    def begin(self, number: int, path: str, claimed: Claim) -> None:  # noqa: ARG002 - there is one lane
+    def begin(self, number: int, path: str, claimed: Claim) -> None:  # noqa: ARG002 - there is one partition
         self.claimed = path, claimed
 
     def end(self, number: int, timeout: float) -> None:
-        """It has no lanes."""
+        """It has no dispatchers."""
 
     def removed(self) -> None:
         """The cursor looks for itself."""
 
-    def settle_up(self) -> None:
-        """It owes nothing."""
+    def release_rest(self) -> None:
+        """It has nothing to store."""
 
     def tend(self) -> bool:
         return False
@@ -152,9 +165,7 @@ class Cursor:
 
     def __init__(
         self,
-        context: Context,
-        live_registration: LiveRegistration,
-        durable_registration: DurableRegistration,
+        parts: CursorParts,
         topic: str,
         name: str,
         *,
@@ -163,22 +174,22 @@ class Cursor:
     ) -> None:
         self.topic = topic
         self.name = name
-        self._context = context
+        self._context = context = parts.context
         self._session = context.session
         self._tree = context.tree
-        self._live_registration = live_registration
-        self._durable_registration = durable_registration
+        self._live_registration = parts.live_registration
+        self._durable_registration = parts.durable_registration
         self._strict = strict
         self._timeout = timeout
         self._queue = context.tree.queue(name, topic)
         self._news = threading.Event()
         """Set when the queue is to be listed again."""
         self._listing: _Listing | None = None
-        self._seat = _Seat()
-        self._rota: GroupMember | None = None
-        self._hold: Ownership | None = None
-        self._passage: Passage | None = None
-        """Where the bus leaves a trail."""
+        self._claimant = _Claimant()
+        self._member: GroupMember | None = None
+        self._ownership: Ownership | None = None
+        self._trail: CursorTrail | None = None
+        """Where a trail is recorded."""
         self._flag: tuple[int, FullFlag] | None = None
         """What is to be taken down for the gap of this number; kept until it is known to be."""
         self._generation = 0
@@ -197,73 +208,73 @@ class Cursor:
         found = self._durable_registration.find(self.topic, self.name)
         if found is None or found.kind != "durable":  # else it is used as it is, whatever its limits and selectors
             found, _ = self._durable_registration.subscribe(request)
-        rota = GroupMember(self._context, self._live_registration, self.topic, self.name, found, self._seat)
+        member = GroupMember(self._context, self._live_registration, self.topic, self.name, found, self._claimant)
         deadline = time.monotonic() + (2 * self._session.timeout + 5 if patience is None else patience)
         try:
-            rota.join()
-            while (owner := rota.claim_alone(takeover)) is not None:
+            member.join()
+            while (owner := member.claim_alone(takeover)) is not None:
                 if time.monotonic() >= deadline:
                     raise SubscriptionInUse(self.topic, self.name, owner)
                 time.sleep(POLL)
         except BaseException:
-            rota.leave()
+            member.leave()
             raise
-        assert self._seat.claimed is not None  # noqa: S101 - nobody else has it, so we do
-        path, claimed = self._seat.claimed
-        self._rota, self._generation = rota, self._session.generation
-        self._hold = Ownership(self._session, path, claimed, lambda reason: log.warning("%s: %s", path, reason))
-        if not self._hold.handed.known:
+        assert self._claimant.claimed is not None  # noqa: S101 - nobody else has it, so we do
+        path, claimed = self._claimant.claimed
+        self._member, self._generation = member, self._session.generation
+        self._ownership = Ownership(self._session, path, claimed, lambda reason: log.warning("%s: %s", path, reason))
+        if not self._ownership.watermark.known:
             ended = claimed.ended
             first = first_after(self._session, self._queue, ended) if ended else self._look().created
-            self._hold.handed.doubtful = lambda: first
+            self._ownership.watermark.doubtful = lambda: first
         if self._context.trail.records:
             place = self._tree, self.topic, self.name
-            self._passage = Passage(self._context.trail, self._session, *place, self._hold)
-            self._passage.began(claimed.zxid)
+            self._trail = CursorTrail(self._context.trail, self._session, *place, self._ownership)
+            self._trail.began(claimed.zxid)
         self._session.listen(self._changed)
 
     def close(self) -> None:
         """Let the next one read; what was not acked stays."""
-        hold, rota, self._hold, self._rota = self._hold, self._rota, None, None
-        if hold is None or rota is None:
+        ownership, member, self._ownership, self._member = self._ownership, self._member, None, None
+        if ownership is None or member is None:
             return
         if self._session.state is State.CONNECTED:
-            hold.drain(5.0)
-            hold.release()
-        rota.leave()
+            ownership.drain(5.0)
+            ownership.release()
+        member.leave()
 
     def _changed(self) -> None:
         """On the connection's thread."""
-        hold = self._hold
+        ownership = self._ownership
         self._news.set()
-        if hold is not None and self._session.state is State.CONNECTED:
-            hold.reconnected()
+        if ownership is not None and self._session.state is State.CONNECTED:
+            ownership.reconnected()
 
     def _ours(self) -> Ownership:
-        """Our hold, or `Closed` if another process has taken the subscription over."""
-        hold, rota = self._hold, self._rota
-        if hold is None or rota is None:
+        """The ownership, or `Closed` if another process has taken the subscription over."""
+        ownership, member = self._ownership, self._member
+        if ownership is None or member is None:
             raise Closed("the cursor is closed")
         if self._session.generation != self._generation:
-            rota.join()
-            hold.renew()
+            member.join()
+            ownership.renew()
             self._generation, self._verified = self._session.generation, 0.0
         if time.monotonic() - self._verified >= VERIFY_EVERY:
-            hold.verify()
+            ownership.verify()
             self._verified = time.monotonic()
-        if hold.lost is not None:
-            raise Closed(f"{self.name!r} of {self.topic!r} is not read here any more: {hold.lost}")
-        return hold
+        if ownership.lost is not None:
+            raise Closed(f"{self.name!r} of {self.topic!r} is not read here any more: {ownership.lost}")
+        return ownership
 
     # -- places --------------------------------------------------------------------------------------------------
 
     def begin(self) -> CursorPlace:
         """The place before the first message that is not acked."""
-        hold, here = self._ours(), self._look()
+        ownership, here = self._ours(), self._look()
         if not here.entries:
             return CursorPlace(queue=here.made, entry=here.created)
         first = here.entries[0]
-        part = hold.parts.get(first.sequence)
+        part = ownership.parts.get(first.sequence)
         return CursorPlace(
             queue=here.made, entry=first.sequence, message=0 if part is None else min(part.done, first.messages)
         )
@@ -309,9 +320,9 @@ class Cursor:
         self._missed("the subscription was given up, and made anew, since this place was noted")
         return CursorPlace(queue=here.made, entry=0)
 
-    def pieces(self, start: CursorPlace, end: CursorPlace) -> list[Piece]:
+    def slices(self, start: CursorPlace, end: CursorPlace) -> list[Slice]:
         """What lies between two places, in order: the same at every call until `end` is acked."""
-        hold, here = self._ours(), self._look()
+        ownership, here = self._ours(), self._look()
         if end.queue != here.made:
             self._missed("the subscription was given up, and made anew, since this batch was planned")
             return []
@@ -326,9 +337,9 @@ class Cursor:
                 continue
             first = start.message if entry.sequence == start.entry else 0
             last = end.message if entry.sequence == end.entry else entry.messages
-            part = hold.parts.get(entry.sequence)
+            part = ownership.parts.get(entry.sequence)
             if first < last:
-                found.append(Piece(path, first, last, 0 if part is None else mask_of(part, entry.messages)))
+                found.append(Slice(path, first, last, 0 if part is None else mask_of(part, entry.messages)))
         return found
 
     def _check_numbers(self, here: _Listing, first: int, last: int) -> None:
@@ -350,8 +361,8 @@ class Cursor:
         self._missed(f"{removed} entries from number {first} to {last - 1} were removed and not read here: {reason}")
 
     def _missed(self, what: str) -> None:
-        if self._passage is not None:
-            self._passage.missed(what)
+        if self._trail is not None:
+            self._trail.missed(what)
         if self._strict:
             raise Missing(self.topic, self.name, what)
         log.warning("%r of %r: %s; going on", self.name, self.topic, what)
@@ -360,28 +371,30 @@ class Cursor:
 
     def ack(self, place: CursorPlace) -> None:
         """All that lies before this place is done with: it is removed, and that is stored when this returns."""
-        hold, here = self._ours(), self._look()
+        ownership, here = self._ours(), self._look()
         if place.queue != here.made:
             return
         entries = here.between(0, place.entry)
         flagging = [entry for entry in entries if entry.gap and self._gap(self._path(entry)).full]
         parts: list[tuple[Entry, Part | None]] = [(entry, None) for entry in entries if entry not in flagging]
         for entry in here.between(place.entry, place.entry + bool(place.message)):
-            before = hold.parts.get(entry.sequence)
+            before = ownership.parts.get(entry.sequence)
             part = _part(before, place.message, entry.messages)
             if part != before:
                 parts.append((entry, part))
-        self._store(hold, parts, self._look_at(hold, place, [entry for entry, _ in parts]))
+        self._store(ownership, parts, self._look_at(ownership, place, [entry for entry, _ in parts]))
         if flagging:  # publishers would find it full before that; and who dies here leaves the gap for the next one
             last = flagging[-1].sequence
             if self._flag is None or self._flag[0] != last:
                 self._flag = last, FullFlag(self._session, self._tree, self.topic, self.name)
             self._flag[1].clear()
-            self._store(hold, [(entry, None) for entry in flagging], {})
+            self._store(ownership, [(entry, None) for entry in flagging], {})
 
-    def _store(self, hold: Ownership, parts: Sequence[tuple[Entry, Part | None]], tellers: dict[int, Tell]) -> None:
+    def _store(
+        self, ownership: Ownership, parts: Sequence[tuple[Entry, Part | None]], tellers: dict[int, Tell]
+    ) -> None:
         stored = [
-            hold.mark(_Done(self._path(entry), entry.sequence, part, tellers.get(entry.sequence)), wait=True)
+            ownership.mark(_Done(self._path(entry), entry.sequence, part, tellers.get(entry.sequence)), wait=True)
             for entry, part in parts
         ]
         deadline = time.monotonic() + self._timeout
@@ -394,18 +407,18 @@ class Cursor:
             except ZkmsError as error:
                 raise Closed(f"{self.name!r} of {self.topic!r} is not read here any more: {error}") from error
 
-    def _look_at(self, hold: Ownership, place: CursorPlace, entries: Sequence[Entry]) -> dict[int, Tell]:
-        """Tell the trail what is handed over; how to tell it that this is acked. Nothing if nobody leaves one."""
-        if self._passage is None:
+    def _look_at(self, ownership: Ownership, place: CursorPlace, entries: Sequence[Entry]) -> dict[int, Tell]:
+        """Record what is delivered; returns how to record that it is acked. Nothing where no trail is recorded."""
+        if self._trail is None:
             return {}
-        pieces = []
+        slices = []
         for entry in entries:
             last = place.message if entry.sequence == place.entry else entry.messages
-            part = hold.parts.get(entry.sequence)
+            part = ownership.parts.get(entry.sequence)
             done = 0 if part is None else mask_of(part, entry.messages)
             if not entry.gap:
-                pieces.append(Piece(self._path(entry), 0, last, done))
-        return self._passage.look(pieces, place.at)
+                slices.append(Slice(self._path(entry), 0, last, done))
+        return self._trail.look(slices, place.at)
 
     # -- looking -------------------------------------------------------------------------------------------------
 

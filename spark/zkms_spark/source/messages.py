@@ -21,7 +21,7 @@ from zkms.errors import NodeMissing, Unauthorised
 from zkms.message import frame
 from zkms.message.frame import UNWRITABLE, Extra, Frame
 from zkms.replay.cursor import Missing
-from zkms.replay.slices import Piece, fetch
+from zkms.replay.slices import Slice, read_slices
 from zkms.tree.entry import Entry
 from zkms.tree.paths import Tree
 from zkms.tree.records import QueueState, decode
@@ -37,20 +37,18 @@ NOTHING = Extra()
 Row = tuple[Any, ...]
 
 
-def rows(session: Session, tree: Tree, topic: str, pieces: Sequence[Piece], at: int, *, strict: bool) -> Iterator[Row]:
-    """The messages of these pieces, in order; at each call the same. What had expired at `at` is left out."""
-    for piece, entry, found in fetch(session, tree, pieces):
+def rows(session: Session, tree: Tree, topic: str, slices: Sequence[Slice], at: int, *, strict: bool) -> Iterator[Row]:
+    """The messages of these slices, in order; at each call the same. What had expired at `at` is left out."""
+    for each, entry, found in read_slices(session, tree, slices):
         if isinstance(found, bytes):
-            yield from _messages(topic, piece, entry, found, at)
+            yield from _messages(topic, each, entry, found, at)
         else:
-            _leave_out(session, piece, entry, found, strict=strict)
+            _leave_out(session, each, entry, found, strict=strict)
 
 
-def _leave_out(
-    session: Session, piece: Piece, entry: Entry, error: NodeMissing | Unauthorised, *, strict: bool
-) -> None:
+def _leave_out(session: Session, each: Slice, entry: Entry, error: NodeMissing | Unauthorised, *, strict: bool) -> None:
     """`Missing` says why an entry cannot be read, or a warning if not `strict`; what expired is a warning anyway."""
-    queue = piece.path.rpartition("/")[0]
+    queue = each.path.rpartition("/")[0]
     subscription, topic = queue.split("/")[-2:]
     gone = isinstance(error, NodeMissing)
     if gone and _expired(session, queue, entry):
@@ -71,7 +69,7 @@ def _expired(session: Session, queue: str, entry: Entry) -> bool:
     return any(first <= entry.sequence <= last for first, last in state.expired)
 
 
-def _messages(topic: str, piece: Piece, entry: Entry, raw: bytes, at: int) -> Iterator[Row]:
+def _messages(topic: str, each: Slice, entry: Entry, raw: bytes, at: int) -> Iterator[Row]:
     try:
         if entry.body is not None and not raw:
             raise CannotDecode("the body it points to is missing")
@@ -79,13 +77,13 @@ def _messages(topic: str, piece: Piece, entry: Entry, raw: bytes, at: int) -> It
         if len(found.data) != entry.messages:
             raise CannotDecode(f"{len(found.data)} messages, and its name says {entry.messages}")
     except CannotDecode as error:
-        if piece.first == 0:  # of an entry that is read in several pieces, once
+        if each.first == 0:  # of an entry that is read in several slices, once
             yield _undecodable(topic, entry, raw, error.reason)
         return
     moment = datetime.fromtimestamp(found.published_at, UTC)
-    for place in range(piece.first, piece.last):
+    for place in range(each.first, each.last):
         extra = extra_of(found, place)
-        if not piece.done >> place & 1 and not 0 < extra.expires <= at:
+        if not each.done >> place & 1 and not 0 < extra.expires <= at:
             *told, reason = message(found, place, topic, extra, moment)
             yield (*told, entry.sequence, place, reason)
 

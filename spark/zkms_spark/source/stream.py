@@ -20,9 +20,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from zkms import Bus, ConnectionLost, InvalidArgument
-from zkms.connect import make_cursor
 from zkms.replay.cursor import Cursor, CursorPlace
-from zkms.replay.slices import Piece
+from zkms.replay.slices import Slice
 from zkms.tree.paths import Tree
 from zkms.zookeeper.session import Session
 from zkms_spark.source.messages import Row, rows
@@ -36,14 +35,14 @@ WAIT = 0.1
 
 
 @dataclass
-class Batch(InputPartition):
+class SliceBatch(InputPartition):
     """What one task reads."""
 
-    pieces: Sequence[tuple[Any, ...]]
+    slices: Sequence[tuple[Any, ...]]
     at: int
 
-    def __init__(self, pieces: Sequence[Piece], at: int) -> None:
-        self.pieces = [tuple(piece) for piece in pieces]
+    def __init__(self, slices: Sequence[Slice], at: int) -> None:
+        self.slices = [tuple(each) for each in slices]
         self.at = at
 
 
@@ -95,18 +94,18 @@ class ZkmsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """What the tasks of a batch read: neighbours together, so that one task has its rows in order."""
         begin, finish = _place(start), _place(end)
-        pieces = self._patiently(lambda cursor: cursor.pieces(begin, finish))
-        total = sum(piece.last - piece.first for piece in pieces)
+        slices = self._patiently(lambda cursor: cursor.slices(begin, finish))
+        total = sum(each.last - each.first for each in slices)
         share = max(1, -(-total // self.options.partitions))
-        shares: list[list[Piece]] = []
+        shares: list[list[Slice]] = []
         count = share
-        for piece in pieces:
+        for each in slices:
             if count >= share:
                 shares.append([])
                 count = 0
-            shares[-1].append(piece)
-            count += piece.last - piece.first
-        return [Batch(each, finish.at) for each in shares]
+            shares[-1].append(each)
+            count += each.last - each.first
+        return [SliceBatch(each, finish.at) for each in shares]
 
     def commit(self, end: Offset) -> None:
         """Spark has written down that it is done with all before this: now it may be acked."""
@@ -137,7 +136,7 @@ class ZkmsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _opened(self) -> Cursor:
         if self._cursor is None:
             bus = self.options.connect()
-            cursor = make_cursor(bus, self.topic, self.name, strict=self.options.strict, timeout=self.options.timeout)
+            cursor = Cursor(bus.parts, self.topic, self.name, strict=self.options.strict, timeout=self.options.timeout)
             try:
                 cursor.open(takeover=self.options.takeover, patience=self.options.timeout)
             except BaseException:
@@ -150,13 +149,13 @@ class ZkmsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         """The rows of one part of a batch."""
-        assert isinstance(partition, Batch)  # noqa: S101 - our own, as `partitions` made it
+        assert isinstance(partition, SliceBatch)  # noqa: S101 - our own, as `partitions` made it
         session = Session(self.options.config())
         session.start()
         try:
-            pieces = [Piece(*piece) for piece in partition.pieces]
+            slices = [Slice(*each) for each in partition.slices]
             yield from rows(
-                session, Tree(self.options.root), self.topic, pieces, partition.at, strict=self.options.strict
+                session, Tree(self.options.root), self.topic, slices, partition.at, strict=self.options.strict
             )
         finally:
             session.close()

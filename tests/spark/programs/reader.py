@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import zkms
-from zkms.connect import make_cursor
 from zkms.consume.ownership import Ownership
+from zkms.replay.cursor import Cursor
 from zkms.trail import Trail
 
 
@@ -40,7 +40,7 @@ def main(kind: str, hosts: str, root: str, trail: str) -> None:
         print("ready", flush=True)
         subscription.ack(subscription.fetch(2, timeout=60))
     else:
-        cursor = make_cursor(bus, "users", "etl")
+        cursor = Cursor(bus.parts, "users", "etl")
         cursor.open()
         await_line(Path(trail), "subscribed")
         print("ready", flush=True)
