@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack, overload
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
 
     from zkms_cleaner import Cleaner
 
-log = logging.getLogger("zkms")
-
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -60,6 +57,7 @@ class Parts:
     audience: Audience
     pipeline: Pipeline
     publisher: Publisher
+    replies: RequestReply
     cleaner: Cleaner | None
     """Our own candidate for the cleaners' lead; started if our rights permit."""
 
@@ -79,14 +77,11 @@ class Bus:
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
-        """Internal."""
+        """Internal: what it is made of."""
         self._context = context = parts.context
         self._check_open = context.check_open
         self._subscriptions = parts.subscriptions
         self._publisher = parts.publisher
-        self.replies = RequestReply(context, parts.subscriptions.subscribe, parts.publisher)
-        """Internal: questions of ours, and answers to those of others."""
-        parts.subscriptions.replies = self.replies
         self._discovery = Discovery(context.session, context.tree)
         self._groups = Groups(context.session, context.tree)
         self._letters = DeadLetters(context.session, context.tree, context.trail)
@@ -190,7 +185,7 @@ class Bus:
         """
         self._check_open()
         timeout = check_positive("timeout", timeout)
-        return self.replies.ask(topic, data, timeout, key=key, headers=headers, to_self=to_self, codec=codec)
+        return self.parts.replies.ask(topic, data, timeout, key=key, headers=headers, to_self=to_self, codec=codec)
 
     # -- subscribe -----------------------------------------------------------------------------------------------
 

@@ -19,8 +19,7 @@ there and nowhere else. With a trail, zkms-trail writes it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import zkms_cleaner
@@ -35,7 +34,7 @@ from zkms.publish.audience import Audience
 from zkms.publish.pipeline import Pipeline
 from zkms.publish.producer import Producer
 from zkms.publish.publisher import Publisher
-from zkms.replay.stage import Connected
+from zkms.request_reply import RequestReply
 from zkms.security import Access, Auth, Sasl, Tls
 from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.subscribe.live_registration import LiveRegistration
@@ -113,8 +112,22 @@ def build(config: Config) -> Bus:
     pipeline = Pipeline(session, tree, audience, producer, own=subscriptions.own_id)
     pipeline.trail = trail
     publisher = Publisher(context, audience, pipeline)
-    registrations = live_registration, durable_registration
-    bus = Bus(Parts(context, acks, *registrations, subscriptions, audience, pipeline, publisher, cleaner))
+    replies = RequestReply(context, subscriptions.subscribe, publisher)
+    subscriptions.replies = replies
+    bus = Bus(
+        Parts(
+            context,
+            acks,
+            live_registration,
+            durable_registration,
+            subscriptions,
+            audience,
+            pipeline,
+            publisher,
+            replies,
+            cleaner,
+        )
+    )
 
     def release_producer(_seconds: float) -> None:
         if session.state is State.CONNECTED:
@@ -156,10 +169,3 @@ def open_bus(bus: Bus) -> None:
     except BaseException:
         bus.close(timeout=0.0)
         raise
-
-
-@contextmanager
-def committing(bus: Bus) -> Iterator[Connected]:
-    """What a commit of staged messages needs of this bus, which is closed with the block."""
-    with bus:
-        yield Connected(bus.parts.context, bus.parts.publisher)

@@ -150,7 +150,7 @@ def test_a_group_that_was_made_anew_gets_it_by_its_own_partitions(
     def meddle(session: Session, operations: Any, **options: Any) -> Any:
         if session is bus.parts.session and not meddled:
             meddled.append(True)
-            other.parts.durable_registration.dismiss("jobs", "workers")
+            other.parts.durable_registration.unregister("jobs", "workers")
             other.create_group("jobs", "workers", partitions=64)
         return multi(session, operations, **options)
 

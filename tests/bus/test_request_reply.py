@@ -138,7 +138,7 @@ def test_what_comes_late_is_dropped(bus: Bus, connect: Connect, eventually: Even
     eventually(lambda: len(held) == 1)
     held[0].reply("too late")
     held[0].reply("and again")
-    assert bus.replies._questions == {}
+    assert bus.parts.replies._questions == {}
     assert len(bus.request("who-has", 2, timeout=0.2)) == 0
 
 

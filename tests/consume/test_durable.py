@@ -117,7 +117,7 @@ def test_without_the_fence_both_would_ack(bus: Bus, connect: Connect, monkeypatc
     held = former.get(timeout=10)
     assert held is not None
     connect().subscribe("users", name="audit", takeover=True)
-    monkeypatch.setattr(held.entry.lane.ownership, "_version", -1)
+    monkeypatch.setattr(held.entry.dispatcher.ownership, "_version", -1)
     held.ack()
 
 

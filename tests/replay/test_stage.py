@@ -7,18 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 
 from zkms import Bus, InvalidArgument, ProducerFenced, Subscription
-from zkms.connect import committing as committing_bus
 from zkms.connect import connect as connect_bus
 from zkms.publish.publisher import Publisher
 from zkms.replay import stage as staging
-from zkms.replay.stage import Chunk, Committer, Connected, NotAllPublished, Stage, StagingFull, new_run
+from zkms.replay.stage import Chunk, Committer, NotAllPublished, Stage, StagingFull, new_run
 from zkms.server.server import Server
 from zkms.tree.paths import Tree
 
@@ -37,11 +35,7 @@ def committer(zookeeper: Server, zookeeper_root: str) -> Committer:
 
 def committing(zookeeper: Server, root: str, **options: Any) -> Committer:
     """As a process of its own would."""
-
-    def connect(name: str) -> AbstractContextManager[Connected]:
-        return committing_bus(connect_bus(zookeeper.hosts, root, producer=name, cleaner=False))
-
-    return Committer(connect, "etl", **options)
+    return Committer(lambda name: connect_bus(zookeeper.hosts, root, producer=name, cleaner=False), "etl", **options)
 
 
 def stage(bus: Bus, run: str, numbers: range, topic: str = "users", **options: Any) -> list[Chunk]:
@@ -143,7 +137,7 @@ def test_a_commit_killed_with_its_process_is_finished_by_another(
     code = f"""
 import os, signal
 from zkms.replay import stage as staging
-from zkms.connect import committing, connect
+from zkms.connect import connect
 from zkms.publish.publisher import Publisher
 send, sent = Publisher.send, []
 def counted(self, *args):
@@ -152,7 +146,7 @@ def counted(self, *args):
     sent.append(args)
     return send(self, *args)
 Publisher.send = counted
-open_bus = lambda name: committing(connect({zookeeper.hosts!r}, {zookeeper_root!r}, producer=name, cleaner=False))
+open_bus = lambda name: connect({zookeeper.hosts!r}, {zookeeper_root!r}, producer=name, cleaner=False)
 chunks = [staging.Chunk(*each) for each in {[(c.part, c.number, c.topic, c.count) for c in chunks]!r}]
 staging.Committer(open_bus, "etl").commit({run!r}, 0, chunks)
 """

@@ -105,11 +105,11 @@ def test_unsub_by_somebody_else_is_told_to_whoever_reads(
     bus.subscribe(TOPIC, lambda _message: None, group="workers", on_error=lambda error, _message: told.append(error))
     operator = connect()
     with pytest.raises(zkms.SubscriptionInUse):
-        operator.parts.durable_registration.dismiss(TOPIC, "antonio")
-    operator.parts.durable_registration.dismiss(TOPIC, "antonio", unless_used_by=bus.client_id)
+        operator.parts.durable_registration.unregister(TOPIC, "antonio")
+    operator.parts.durable_registration.unregister(TOPIC, "antonio", unless_used_by=bus.client_id)
     with pytest.raises(zkms.NotSubscribed):
         waiting.get(timeout=60)
-    operator.parts.durable_registration.dismiss(TOPIC, "workers", unless_used_by=bus.client_id)
+    operator.parts.durable_registration.unregister(TOPIC, "workers", unless_used_by=bus.client_id)
     eventually(lambda: [type(error) for error in told] == [zkms.NotSubscribed])
     assert bus.subscribe(TOPIC, name="antonio").created
 

@@ -17,7 +17,6 @@ import zkms
 from tests.support.buses import Connect, Eventually
 from zkms.backup.backup import back_up
 from zkms.backup.restore import restore
-from zkms.connect import committing
 from zkms.replay.stage import Committer, Stage, new_run
 from zkms.testing.roots import new_root
 from zkms.tree import acl as access
@@ -286,7 +285,7 @@ def test_whoever_is_registered_meanwhile_keeps_its_partitions(
     with pytest.raises(zkms.GroupMismatch, match="with 2 partitions instead of 64"):
         ann.create_group("jobs", "workers", partitions=64)
     assert sorted(carl.parts.session.children(tree.ledgers("workers", "jobs"))[0]) == ["0", "1"]
-    more.parts.durable_registration.dismiss("jobs", "workers")
+    more.parts.durable_registration.unregister("jobs", "workers")
 
 
 def test_dead_letters_are_their_owners(carl: zkms.Bus, connect: Connect, eventually: Eventually) -> None:
@@ -374,8 +373,7 @@ def test_staged_publishing(carl: zkms.Bus, connect: Connect, hosts: str, tree: T
     for number in range(5):
         stage.add("news", number)
     committer = Committer(
-        lambda name: committing(zkms.connect(hosts, root=tree.root, auth=auth("pat"), producer=name, cleaner=False)),
-        "etl",
+        lambda name: zkms.connect(hosts, root=tree.root, auth=auth("pat"), producer=name, cleaner=False), "etl"
     )
     assert committer.commit(run, 0, stage.finish()) == 5
     assert [subscription.get(timeout=20).data for _ in range(5)] == [0, 1, 2, 3, 4]

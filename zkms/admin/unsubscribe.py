@@ -48,5 +48,5 @@ def unsubscribe(
 
     `SubscriptionInUse` if a process reads it, `NotSubscribed` if it does not exist.
     """
-    zxid = DurableRegistration(session, tree, client_id).dismiss(topic, name)
+    zxid = DurableRegistration(session, tree, client_id).unregister(topic, name)
     trail.note("unsubscribed", sub=name, topic=topic, kind=kind, zxid=zxid)

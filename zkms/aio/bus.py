@@ -64,7 +64,7 @@ class Bus:
         self._calls = Calls(self._orphaned)
         self._publisher = bus.parts.publisher
         self._outbox = Outbox(self._publisher, self._calls)
-        bus.replies.submit = self._calls.submit
+        bus.parts.replies.submit = self._calls.submit
         self._subscriptions: dict[tuple[str, str | None], Subscription | Consumer] = {}
         """The latest for each topic and name."""
         self._closing: asyncio.Task[None] | None = None
@@ -251,7 +251,7 @@ class Bus:
         """
         self._check_open()
         timeout = check_positive("timeout", timeout)
-        done, replies = asyncio.Event(), self._bus.replies
+        done, replies = asyncio.Event(), self._bus.parts.replies
         await self._calls.run(replies.listen)
         question = replies.open(lambda: self._calls.post(done.set))
         try:

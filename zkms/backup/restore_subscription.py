@@ -98,7 +98,7 @@ class SubscriptionRestore:
         """Register it. Its ledgers are written before: all of them together may be too large for one transaction."""
         for tried in range(1, ATTEMPTS + 1):
             try:
-                books = self._registrations.books(self._topic, self._name, self._ledgers)
+                books = self._registrations.bookkeeping(self._topic, self._name, self._ledgers)
                 for chunk in in_chunks(books, self._measure, BATCH, BATCH_BYTES):
                     self._write([*self._absent, *chunk])
                 self._write(self._admission())

@@ -41,7 +41,7 @@ from zkms.errors import (
     ZkmsError,
 )
 from zkms.message.decode import Decoder, Undecodable
-from zkms.message.message import Message
+from zkms.message.message import Message, Replier
 from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.subscribe.live_registration import LiveRegistration
 from zkms.tree.full_flag import FullFlag
@@ -94,7 +94,7 @@ class Consumer:
         on_gap: OnGap | None,
         on_error: OnError | None,
         make: builtins.type[Message] = Message,
-        replies: Any = None,
+        replies: Replier | None = None,
     ) -> None:
         self.topic = topic
         self.id = name
@@ -192,7 +192,7 @@ class Consumer:
         self._ended(self)
         try:
             # Where our leaving takes its time, we may still be a member.
-            zxid = self._durable_registration.dismiss(self.topic, self.id, unless_used_by=self._context.client_id)
+            zxid = self._durable_registration.unregister(self.topic, self.id, unless_used_by=self._context.client_id)
             self._trail.note("unsubscribed", sub=self.id, topic=self.topic, kind=self.kind, zxid=zxid)
         except SubscriptionInUse:
             if self.kind == "durable":

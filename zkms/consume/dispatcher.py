@@ -47,6 +47,7 @@ AHEAD = 16
 MAX_FAILING = 256
 """Messages that may wait for another attempt before nothing else is delivered: the ledger knows each of them."""
 LONGEST_ERROR = 160
+LONGEST_PAUSE = 3600.0
 DURABLE = ""
 """The scope of all messages of a durable subscription."""
 
@@ -86,6 +87,14 @@ class Policy(NamedTuple):
     max_attempts: int | None
     backoff: float
     ttr: float | None
+
+    def is_last(self, attempts: int) -> bool:
+        """Whether there is no attempt after so many."""
+        return self.max_attempts is not None and attempts >= self.max_attempts
+
+    def pause(self, attempts: int) -> float:
+        """Seconds before the next attempt after so many: doubled each time, an hour at the most."""
+        return min(self.backoff * 2.0 ** (min(attempts, 64) - 1), LONGEST_PAUSE)
 
 
 class _Scope:
@@ -291,8 +300,7 @@ class Dispatcher:
             self.store(entry)
             return False
         tried = entry.tries.get(index)
-        most = self._policy.max_attempts
-        if tried is not None and most is not None and tried.attempts >= most and not entry.is_ahead(index):
+        if tried is not None and self._policy.is_last(tried.attempts) and not entry.is_ahead(index):
             entry.deliveries[index] = tried.attempts
             self._make_dead_letter(
                 entry, index, message, _out_of_attempts(tried.attempts), tried.error or "its readers died"
@@ -547,12 +555,10 @@ class Dispatcher:
 
     def _fail(self, entry: EntryState, message: Message, error: str, delay: float | None) -> Future[None] | None:
         index, attempts = message.index, entry.attempts(message.index)
-        most = self._policy.max_attempts
-        if most is not None and attempts >= most:
+        if self._policy.is_last(attempts):
             self._no_longer_in_flight()
             return self._make_dead_letter(entry, index, message, _out_of_attempts(attempts), error)
-        pause = min(self._policy.backoff * 2 ** (min(attempts, 64) - 1), 3600.0) if delay is None else delay
-        due = time.time() + pause
+        due = time.time() + (self._policy.pause(attempts) if delay is None else delay)
         entry.tries[index] = Try(attempts, due, error[:LONGEST_ERROR])
         entry.touched.pop(index, None)
         self._no_longer_in_flight()

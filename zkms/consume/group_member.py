@@ -126,7 +126,7 @@ class GroupMember:
     def join(self) -> None:
         """Show that we are there, by a znode of our own: what was claimed before it was made is not ours."""
         path = self._tree.member(self._name, self._topic, self._me)
-        self._live_registration.stay(path, self)
+        self._live_registration.add_member(path, self)
         generation = self._session.generation
         deadline = time.monotonic() + self._session.config.request_timeout
         former = -1  # which transaction made the znode that we wanted to replace, 0 for none; -1 before we did
@@ -155,7 +155,7 @@ class GroupMember:
 
     def leave(self) -> None:
         """Be no member any more."""
-        self._live_registration.resign(self._tree.member(self._name, self._topic, self._me), self)
+        self._live_registration.remove_member(self._tree.member(self._name, self._topic, self._me), self)
 
     def _state(self) -> MemberState:
         dispatchers = list(self._consumer.dispatchers.values())

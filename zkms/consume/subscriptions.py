@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
 
 from zkms.checks import check_codec
 from zkms.consume.consumer import Consumer
@@ -13,6 +12,7 @@ from zkms.context import Context
 from zkms.deliver.acks import Acks
 from zkms.deliver.live import Subscription
 from zkms.errors import AlreadySubscribed, ZkmsError
+from zkms.message.message import Replier
 from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.subscribe.live_registration import LiveRegistration
 from zkms.subscribe.options import DEFAULT_TTR, SubscribeOptions
@@ -35,7 +35,7 @@ class Subscriptions:
         """By topic: one of each."""
         self.consumers: dict[tuple[str, str], Consumer] = {}
         """By topic and name: durable subscriptions and groups that this process reads."""
-        self.replies: Any = None
+        self.replies: Replier | None = None
         """Where messages that are requests are answered; set when the bus is put together."""
         self._context = context
         self._acks = acks

@@ -31,7 +31,7 @@ from zkms.errors import (
     ZkmsError,
 )
 from zkms.message.decode import DecodedEntry, Decoder, Undecodable
-from zkms.message.message import LiveEntry, Message
+from zkms.message.message import LiveEntry, Message, Replier
 from zkms.tree.full_flag import FullFlag
 from zkms.tree.records import GapRecord, Registration, decode
 
@@ -77,7 +77,7 @@ class Subscription:
         on_gap: OnGap | None,
         on_error: OnError | None,
         make: builtins.type[Message] = Message,
-        replies: Any = None,
+        replies: Replier | None = None,
     ) -> None:
         self.topic = topic
         self.id = id

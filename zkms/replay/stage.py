@@ -18,8 +18,8 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 import msgspec
 
@@ -66,15 +66,31 @@ SWEEP_EVERY = 3600.0
 ONCE = "once-"
 
 
-class Connected(NamedTuple):
-    """What a commit needs of a context."""
+class CommitParts(Protocol):
+    """What a bus is made of, as far as a commit needs it."""
 
-    context: Context
-    publisher: Publisher
+    @property
+    def context(self) -> Context: ...
+
+    @property
+    def publisher(self) -> Publisher: ...
 
 
-Connect = Callable[[str], AbstractContextManager[Connected]]
-"""Connects as the producer of this name, for the block."""
+class CommitBus(Protocol):
+    """A bus that is closed at the end of its `with` block."""
+
+    @property
+    def parts(self) -> CommitParts: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+Connect = Callable[[str], CommitBus]
+"""Connects as the producer of this name."""
 
 
 class StagingFull(ZkmsError):
@@ -245,10 +261,10 @@ class Committer:
         published, deadline = 0, time.monotonic() + timeout
         while True:
             try:
-                with self._connect(self._producer) as connected:
-                    context = connected.context
+                with self._connect(self._producer) as bus:
+                    parts, context = bus.parts, bus.parts.context
                     while self._begin(context, run, batch, ordered):
-                        published += self._carry_out(connected)
+                        published += self._carry_out(parts)
                     _remove(context.session, context.tree.staged_run(self._job, run))
                     self._remove_old(context)
                     return published
@@ -261,7 +277,8 @@ class Committer:
 
     def abort(self, run: str) -> None:
         """Remove what was staged, unless part of it is published: that is for the next commit to finish."""
-        with self._connect(new_run()) as (context, *_):
+        with self._connect(new_run()) as bus:
+            context = bus.parts.context
             path = context.tree.staged_job(self._job)
             try:
                 state, version = _read(context, path)
@@ -294,9 +311,9 @@ class Committer:
         """The last number that was stored; from now on nobody else stores any."""
         return Producer(context.session, context.tree, self._producer, context.client_id).fence() or 0
 
-    def _carry_out(self, connected: Connected) -> int:
+    def _carry_out(self, parts: CommitParts) -> int:
         """Publish what is left of what was begun."""
-        context = connected.context
+        context = parts.context
         path = context.tree.staged_job(self._job)
         seq = self._fence(context)
         state, version = _read(context, path)
@@ -306,9 +323,9 @@ class Committer:
         position = start = state.position + seq - state.seq
         if seq < state.seq or position > state.total:
             raise StoreError(f"the number of the producer {self._producer!r} was changed by another", path=path)
-        for kind, packed in self._frames(connected, state, position):
+        for kind, packed in self._frames(parts, state, position):
             deadline = time.monotonic() + context.config.request_timeout
-            result(connected.publisher.send(kind, packed, deadline), deadline)
+            result(parts.publisher.send(kind, packed, deadline), deadline)
             position += len(packed)
             now = _stored(context, self._producer)
             if now - state.seq != position - state.position:  # nobody was there, and nothing stored: note that first
@@ -318,9 +335,9 @@ class Committer:
         _remove(context.session, context.tree.staged_run(self._job, state.run))
         return position - start
 
-    def _frames(self, connected: Connected, state: Job, position: int) -> Iterator[tuple[Kind, list[Packed]]]:
+    def _frames(self, parts: CommitParts, state: Job, position: int) -> Iterator[tuple[Kind, list[Packed]]]:
         """What is to be published after the first `position` messages, as much together as fits."""
-        context, before = connected.context, 0
+        context, before = parts.context, 0
         for chunk in state.chunks:
             skipped = max(0, position - before)
             before += chunk.count
@@ -329,7 +346,7 @@ class Committer:
             path = f"{context.tree.staged_part(self._job, state.run, chunk.part)}/{chunk.number}"
             rows = _rows(context.session.get(path)[0], path)[skipped:]
             kind = Kind(check_topic(chunk.topic), drop=self._drop)
-            packer = Packer(connected.publisher.budget(kind, time.monotonic() + context.config.request_timeout))
+            packer = Packer(parts.publisher.budget(kind, time.monotonic() + context.config.request_timeout))
             for frame in packer.fill(frames.pack(row.data, row.key, row.headers) for row in rows):
                 yield kind, frame
             if packer.packed:
@@ -341,7 +358,8 @@ class Committer:
     def _failure(self, error: ZkmsError) -> ZkmsError:
         """The same, with how far it came."""
         try:
-            with self._connect(new_run()) as (context, *_):
+            with self._connect(new_run()) as bus:
+                context = bus.parts.context
                 state, _ = _read(context, context.tree.staged_job(self._job))
                 if not state.run:
                     return error

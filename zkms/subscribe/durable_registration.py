@@ -1,6 +1,6 @@
 """Durable subscriptions and groups: registered once, kept until they are given up.
 
-Enrolling is one transaction: queues, ledgers, the registration, the topic's epoch. From then on every publish that
+Registering is one transaction: queues, ledgers, the registration, the topic's epoch. From then on every publish that
 begins reaches them, whether anybody is there to read or not. Where that is too large, what can be made beforehand is.
 """
 
@@ -63,7 +63,7 @@ class DurableRegistration:
                 partitions = found.partitions
         rights = self._session.rights
         wanted = options.registration(self._client_id, partitions, rights)
-        registration, created = self.enrol(topic, name, wanted)
+        registration, created = self.register(topic, name, wanted)
         if rights is not None and registration.owner != wanted.owner:
             others = ", ".join(map(masked, registration.owner)) or "nobody"
             raise Unauthorised(f"{name!r} of {topic!r} belongs to {others}, and these credentials are not theirs")
@@ -71,14 +71,14 @@ class DurableRegistration:
             self._trail.note("subscribed", sub=name, topic=topic, kind=registration.kind)
         return registration, created
 
-    def enrol(self, topic: str, name: str, wanted: Registration) -> tuple[Registration, bool]:
+    def register(self, topic: str, name: str, wanted: Registration) -> tuple[Registration, bool]:
         """Register, unless that is done; the registration as it is, and whether we made it.
 
         `GroupMismatch` if one of that name is there that is of another kind, or has other partitions or selectors;
         `Unauthorised` if what is kept under that name belongs to others.
         """
         try:
-            return self._enrol(topic, name, wanted)
+            return self._register(topic, name, wanted)
         except Unauthorised as error:
             if self._session.rights is None or error.path is None:
                 raise
@@ -88,7 +88,7 @@ class DurableRegistration:
                 path=error.path,
             ) from error
 
-    def _enrol(self, topic: str, name: str, wanted: Registration) -> tuple[Registration, bool]:
+    def _register(self, topic: str, name: str, wanted: Registration) -> tuple[Registration, bool]:
         deadline = time.monotonic() + self._session.config.request_timeout
         tried = False
         while True:
@@ -139,11 +139,11 @@ class DurableRegistration:
             if parents.get(each) is None:
                 operations.append(Create(tree.subscription(each)))
             operations.append(self._queue(tree.queue(each, topic), queues.get(each)))
-        operations += self.books(topic, name, [Ledger()] * len(names))
+        operations += self.bookkeeping(topic, name, [Ledger()] * len(names))
         operations += [Create(tree.registration(topic, name), encode(wanted)), SetData(tree.topic(topic), b"")]
         return operations
 
-    def books(self, topic: str, name: str, ledgers: Sequence[Ledger]) -> list[Operation]:
+    def bookkeeping(self, topic: str, name: str, ledgers: Sequence[Ledger]) -> list[Operation]:
         """What makes all that a subscription knows of itself, parents first: its plan, its partitions' ledgers."""
         tree = self._tree
         group, parent = tree.group(name, topic), tree.ledgers(name, topic)
@@ -161,7 +161,7 @@ class DurableRegistration:
     def _prepare(self, topic: str, name: str, wanted: Registration, operations: Sequence[Operation]) -> None:
         """Make in several transactions what is too much for one: while nobody is registered, nobody uses it.
 
-        Each shows that nobody is. It also writes the plan, so that whoever enrols under that name at the same time,
+        Each shows that nobody is. It also writes the plan, so that whoever registers under that name at the same time,
         with fewer partitions, looks again and removes what it has no use for.
         """
         registration, group = self._tree.registration(topic, name), self._tree.group(name, topic)
@@ -246,7 +246,7 @@ class DurableRegistration:
             return False
         return True
 
-    def dismiss(self, topic: str, name: str, *, unless_used_by: str | None = None) -> int | None:
+    def unregister(self, topic: str, name: str, *, unless_used_by: str | None = None) -> int | None:
         """Give a durable subscription or a group up: its registration, its queues and all that waits in them.
 
         Returns the transaction that did it, if its answer tells.
@@ -262,7 +262,7 @@ class DurableRegistration:
         gone = encode(QueueState(self._client_id, gone="unsubscribed"))
         marks: list[Operation] = [SetData(self._tree.queue(each, topic), gone) for each in names]
         group = self._tree.group(name, topic)
-        # Together, so that who enrols from now on finds all of it or nothing.
+        # Together, so that who registers from now on finds all of it or nothing.
         wanted: list[Operation] = [
             *marks,
             Delete(self._tree.registration(topic, name)),

@@ -141,7 +141,7 @@ class LiveRegistration:
             self._wake.set()
             raise
 
-    def resign(self, member: str, who: object) -> None:
+    def remove_member(self, member: str, who: object) -> None:
         """Take a member's znode away, now if ZooKeeper answers, else when it is back; not if another has it by now.
 
         As long as the session lives, a member that does not read would be waited for by all others.
@@ -158,7 +158,7 @@ class LiveRegistration:
                     log.info("%s is taken away later: %s", member, error)
                     self._wake_in(LOOK_AGAIN)
 
-    def stay(self, member: str, who: object) -> None:
+    def add_member(self, member: str, who: object) -> None:
         """It is a member, perhaps again; until it resigns."""
         with self._lock:
             self._members[member] = who
