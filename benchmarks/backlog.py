@@ -19,8 +19,8 @@ from kazoo.client import KazooClient
 
 import zkms
 from zkms.bench.processes.purge import fill
+from zkms.server.embedded import EmbeddedZooKeeper
 from zkms.server.words import ask
-from zkms.testing import EmbeddedZooKeeper
 from zkms.tree.records import MOST_BYTES
 
 PAYLOAD = b"x" * 100

@@ -12,10 +12,11 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.peers import Peer
+from zkms.bench.algorithms.algorithm import BenchPlace
 from zkms.bench.experiments import PROCESSES, TIMEOUT, at_full_speed
 from zkms.bench.processes.crew import BenchFailed, Crew
 from zkms.bench.processes.meter import others_at_work
-from zkms.bench.processes.orders import Place, Publish, TallyKind
+from zkms.bench.processes.orders import Publish, TallyKind
 from zkms.bench.results import median
 from zkms.cli.output import plural
 from zkms.server.errors import ServerError
@@ -109,13 +110,13 @@ def measure(peer: Peer, seconds: float, subscribers: tuple[int, ...]) -> Generat
     with tempfile.TemporaryDirectory(prefix="zkms-peers-") as name, findable():
         folder = Path(name)
         with peer.start(folder) as address:
-            _run(peer, Place(address, "/warm-up"), folder, seconds, 1, 1)
+            _run(peer, BenchPlace(address, "/warm-up"), folder, seconds, 1, 1)
             for count in subscribers:
                 for pack in WAYS if peer.packed else (1,):
-                    yield _run(peer, Place(address, f"/s{count}-p{pack}"), folder, seconds, count, pack)
+                    yield _run(peer, BenchPlace(address, f"/s{count}-p{pack}"), folder, seconds, count, pack)
 
 
-def _run(peer: Peer, place: Place, folder: Path, seconds: float, subscribers: int, pack: int) -> Figure:
+def _run(peer: Peer, place: BenchPlace, folder: Path, seconds: float, subscribers: int, pack: int) -> Figure:
     tally: TallyKind = "count" if pack == 1 else "unpack"
     with Crew(peer.module, place, folder, subscribers=subscribers, processes=PROCESSES, tally=tally) as crew:
         first = Publish(peer.first * pack, SIZE, pack=pack, timeout=TIMEOUT)

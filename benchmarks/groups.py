@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 from kazoo.recipe.queue import LockingQueue
 
 import zkms
-from zkms.testing import EmbeddedZooKeeper
+from zkms.server.embedded import EmbeddedZooKeeper
 
 MEMBERS = 4
 PAYLOAD = b"x" * 100

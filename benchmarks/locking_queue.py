@@ -9,9 +9,9 @@ from itertools import islice
 
 from kazoo.recipe.queue import LockingQueue
 
-from zkms.bench.algorithms.original import client
-from zkms.bench.processes.orders import Place
-from zkms.bench.processes.tally import Tally
+from zkms.bench.algorithms.algorithm import BenchPlace
+from zkms.bench.algorithms.original import QueueReaders, client
+from zkms.bench.algorithms.tally import Tally
 from zkms.errors import Timeout
 
 DEPTH = 64
@@ -21,7 +21,7 @@ WAIT = 0.2
 class Publisher:
     """Puts into one queue after the other."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BenchPlace) -> None:
         self.frame = 1
         self._client = client(place.address)
         names = self._client.get_children(f"{place.root}/queues")
@@ -52,7 +52,7 @@ class Publisher:
 class Subscriber:
     """A client, its queue and a thread."""
 
-    def __init__(self, place: Place, tally: Tally, name: str) -> None:
+    def __init__(self, place: BenchPlace, tally: Tally, name: str) -> None:
         self._client = client(place.address)
         self._queue = LockingQueue(self._client, f"{place.root}/queues/{name}")
         self._client.ensure_path(f"{place.root}/queues/{name}")
@@ -82,30 +82,12 @@ class Subscriber:
         self._client.close()
 
 
-class Subscribers:
-    """A client for each."""
-
-    def __init__(self, place: Place, tallies: Sequence[Tally], first: int) -> None:
-        self.names = [f"subscriber-{first + i:04}" for i in range(len(tallies))]
-        self._subscribers = [Subscriber(place, tally, name) for tally, name in zip(tallies, self.names, strict=True)]
-
-    def settle(self, timeout: float) -> None:
-        """Look at the queues."""
-        deadline = time.monotonic() + timeout
-        for subscriber in self._subscribers:
-            subscriber.settle(deadline)
-
-    def close(self) -> None:
-        """End the sessions."""
-        for subscriber in self._subscribers:
-            subscriber.close()
-
-
-def publisher(place: Place) -> Publisher:
+def publisher(place: BenchPlace) -> Publisher:
     """Connect."""
     return Publisher(place)
 
 
-def subscribers(place: Place, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> Subscribers:  # noqa: ARG001
+def subscribers(place: BenchPlace, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> QueueReaders:  # noqa: ARG001
     """Make the queues."""
-    return Subscribers(place, tallies, first)
+    names = [f"subscriber-{first + i:04}" for i in range(len(tallies))]
+    return QueueReaders(names, [Subscriber(place, tally, name) for tally, name in zip(tallies, names, strict=True)])

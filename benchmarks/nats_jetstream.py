@@ -16,8 +16,8 @@ import nats
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StorageType, StreamConfig
 from nats.js.errors import BadRequestError
 
-from zkms.bench.processes.orders import Place
-from zkms.bench.processes.tally import Tally
+from zkms.bench.algorithms.algorithm import BenchPlace
+from zkms.bench.algorithms.tally import Tally
 from zkms.errors import Timeout
 
 DEPTH = 64
@@ -46,12 +46,12 @@ class Loop:
         self._thread.join(5)
 
 
-def _names(place: Place) -> tuple[str, str]:
+def _names(place: BenchPlace) -> tuple[str, str]:
     stream = place.root.replace("/", "-").strip("-")
     return stream, f"{stream}.{place.topic}"
 
 
-async def _connect(place: Place) -> Any:
+async def _connect(place: BenchPlace) -> Any:
     client = await nats.connect(f"nats://{place.address}", pending_size=64 * 1024 * 1024)
     stream, subject = _names(place)
     try:
@@ -65,7 +65,7 @@ async def _connect(place: Place) -> Any:
 class Publisher:
     """A window of unacknowledged messages."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BenchPlace) -> None:
         self.frame = 1
         self._subject = _names(place)[1]
         self._loop = Loop()
@@ -105,7 +105,7 @@ class Subscriber:
         self._idle = False
         self._client: Any = None
 
-    async def start(self, place: Place, name: str) -> None:
+    async def start(self, place: BenchPlace, name: str) -> None:
         """Subscribe."""
         self._client = await _connect(place)
         config = ConsumerConfig(
@@ -150,7 +150,7 @@ class Subscriber:
 class Subscribers:
     """A connection for each, on one loop."""
 
-    def __init__(self, place: Place, tallies: Sequence[Tally], first: int) -> None:
+    def __init__(self, place: BenchPlace, tallies: Sequence[Tally], first: int) -> None:
         self.names = [f"subscriber-{first + i}" for i in range(len(tallies))]
         self._loop = Loop()
         self._subscribers = [Subscriber(tally) for tally in tallies]
@@ -175,11 +175,11 @@ class Subscribers:
         self._loop.close()
 
 
-def publisher(place: Place) -> Publisher:
+def publisher(place: BenchPlace) -> Publisher:
     """Connect."""
     return Publisher(place)
 
 
-def subscribers(place: Place, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> Subscribers:  # noqa: ARG001
+def subscribers(place: BenchPlace, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> Subscribers:  # noqa: ARG001
     """Make the consumers."""
     return Subscribers(place, tallies, first)

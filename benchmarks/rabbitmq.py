@@ -14,8 +14,8 @@ from typing import Any
 import pika
 from pika.adapters.select_connection import IOLoop
 
-from zkms.bench.processes.orders import Place
-from zkms.bench.processes.tally import Tally
+from zkms.bench.algorithms.algorithm import BenchPlace
+from zkms.bench.algorithms.tally import Tally
 from zkms.errors import Timeout
 
 DEPTH = 64
@@ -28,7 +28,7 @@ PATIENCE = 60.0
 class Loop:
     """pika's loop on a thread, and connections on it."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BenchPlace) -> None:
         host, port = place.address.split(":")
         self._parameters = pika.ConnectionParameters(host, int(port), heartbeat=0)
         self._loop = IOLoop()
@@ -66,7 +66,7 @@ class Loop:
 class Publisher:
     """A window of unconfirmed messages."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BenchPlace) -> None:
         self.frame = 1
         self._exchange = place.root
         self._properties = pika.BasicProperties(delivery_mode=2)
@@ -133,7 +133,7 @@ class Publisher:
 class Subscriber:
     """A connection and its queue; everything happens on the loop."""
 
-    def __init__(self, loop: Loop, place: Place, tally: Tally, name: str) -> None:
+    def __init__(self, loop: Loop, place: BenchPlace, tally: Tally, name: str) -> None:
         self.ready = threading.Event()
         self._loop, self._place, self._tally = loop, place, tally
         self._queue = f"{place.root}-{name}"
@@ -183,7 +183,7 @@ class Subscriber:
 class Subscribers:
     """A connection for each, on one loop."""
 
-    def __init__(self, place: Place, tallies: Sequence[Tally], first: int) -> None:
+    def __init__(self, place: BenchPlace, tallies: Sequence[Tally], first: int) -> None:
         self.names = [f"subscriber-{first + i}" for i in range(len(tallies))]
         self._loop = Loop(place)
         pairs = zip(tallies, self.names, strict=True)
@@ -208,11 +208,11 @@ class Subscribers:
         self._loop.close()
 
 
-def publisher(place: Place) -> Publisher:
+def publisher(place: BenchPlace) -> Publisher:
     """Connect."""
     return Publisher(place)
 
 
-def subscribers(place: Place, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> Subscribers:  # noqa: ARG001
+def subscribers(place: BenchPlace, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> Subscribers:  # noqa: ARG001
     """Make the queues."""
     return Subscribers(place, tallies, first)

@@ -13,8 +13,8 @@ from typing import Any
 
 import redis
 
-from zkms.bench.processes.orders import Place
-from zkms.bench.processes.tally import Tally
+from zkms.bench.algorithms.algorithm import BenchPlace
+from zkms.bench.algorithms.tally import Tally
 from zkms.errors import Timeout
 
 DEPTH = 64
@@ -23,12 +23,12 @@ BLOCK = 200
 FIELD = b"d"
 
 
-def _connect(place: Place) -> Any:
+def _connect(place: BenchPlace) -> Any:
     host, port = place.address.split(":")
     return redis.Redis(host=host, port=int(port))
 
 
-def _stream(place: Place) -> str:
+def _stream(place: BenchPlace) -> str:
     return f"{place.root}/{place.topic}"
 
 
@@ -42,7 +42,7 @@ def _entries(answer: Any) -> Any:
 class Publisher:
     """One connection; a pipeline's answers are read together."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BenchPlace) -> None:
         self.frame = 1
         self._stream = _stream(place)
         self._redis = _connect(place)
@@ -72,7 +72,7 @@ class Publisher:
 class Subscriber:
     """A consumer group, a connection and a thread."""
 
-    def __init__(self, place: Place, tally: Tally, name: str) -> None:
+    def __init__(self, place: BenchPlace, tally: Tally, name: str) -> None:
         self._stream, self._group, self._tally = _stream(place), name, tally
         self._redis = _connect(place)
         self._redis.xgroup_create(self._stream, name, id="$", mkstream=True)
@@ -110,7 +110,7 @@ class Subscriber:
 class Subscribers:
     """A connection for each."""
 
-    def __init__(self, place: Place, tallies: Sequence[Tally], first: int) -> None:
+    def __init__(self, place: BenchPlace, tallies: Sequence[Tally], first: int) -> None:
         self.names = [f"subscriber-{first + i}" for i in range(len(tallies))]
         self._subscribers = [Subscriber(place, tally, name) for tally, name in zip(tallies, self.names, strict=True)]
         self._other = _connect(place)
@@ -128,11 +128,11 @@ class Subscribers:
         self._other.close()
 
 
-def publisher(place: Place) -> Publisher:
+def publisher(place: BenchPlace) -> Publisher:
     """Connect."""
     return Publisher(place)
 
 
-def subscribers(place: Place, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> Subscribers:  # noqa: ARG001
+def subscribers(place: BenchPlace, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> Subscribers:  # noqa: ARG001
     """Make the groups."""
     return Subscribers(place, tallies, first)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from zkms.admin.dead_letters import DEFAULT_LIMIT as MOST_LETTERS
 from zkms.admin.dead_letters import DeadLetterInfo, DeadLetters
@@ -16,28 +13,18 @@ from zkms.admin.delayed import DelayedInfo, delayed_by_topic
 from zkms.admin.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionInfo, TopicInfo
 from zkms.admin.groups import GroupInfo, Groups
 from zkms.admin.observer import Observer, OnChange, observe
-from zkms.checks import Codec, check_codec, check_positive, check_seconds
+from zkms.checks import Codec, check_positive, check_seconds
 from zkms.consume.consumer import Consumer
 from zkms.consume.subscriptions import Subscriptions
 from zkms.context import Context
 from zkms.deliver.acks import Acks
 from zkms.deliver.live import AckMode, Handler, OnError, OnGap, Subscription
-from zkms.errors import (
-    DuplicateMessage,
-    InvalidArgument,
-    ZkmsError,
-)
-from zkms.message.encode import pack
-from zkms.message.frame import Packed
 from zkms.names import check_topic
 from zkms.publish.audience import Audience
-from zkms.publish.batching import Batching
-from zkms.publish.budget import frame_budget
-from zkms.publish.delayed import FRAME_BYTES, FRAME_MESSAGES, due_at
-from zkms.publish.many import publish_all, result
+from zkms.publish.options import ManyOptions, PublishOptions, StreamOptions
 from zkms.publish.pipeline import Pipeline
+from zkms.publish.publisher import Publisher
 from zkms.publish.receipt import Receipt
-from zkms.publish.shipment import IfNobody, Shipment
 from zkms.publish.topic_publisher import TopicPublisher
 from zkms.request_reply import Answers, RequestReply
 from zkms.subscribe.durable_registration import DurableRegistration
@@ -47,7 +34,6 @@ from zkms.subscribe.options import (
     DEFAULT_PARTITIONS,
     Overflow,
     SubscribeOptions,
-    check_target,
 )
 from zkms.transaction import Transaction
 from zkms.tree.paths import Tree
@@ -62,11 +48,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("zkms")
 
 
-class _Options(TypedDict):
-    without: str | None
-    drop: bool
-
-
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What a bus is made of. Internal: for zkms itself, its tests and its verification."""
@@ -78,6 +59,7 @@ class Parts:
     subscriptions: Subscriptions
     audience: Audience
     pipeline: Pipeline
+    publisher: Publisher
     cleaner: Cleaner | None
     """Our own candidate for the cleaners' lead; started if our rights permit."""
 
@@ -101,13 +83,8 @@ class Bus:
         self._context = context = parts.context
         self._check_open = context.check_open
         self._subscriptions = parts.subscriptions
-        self._membership = parts.audience
-        self._publisher = parts.pipeline
-        self._batching = Batching(parts.pipeline)
-        self._streams: set[TopicPublisher] = set()
-        self.replies = RequestReply(
-            context, parts.subscriptions.subscribe, packed=self.packed, send=self._send, publish=self.publish
-        )
+        self._publisher = parts.publisher
+        self.replies = RequestReply(context, parts.subscriptions.subscribe, parts.publisher)
         """Internal: questions of ours, and answers to those of others."""
         parts.subscriptions.replies = self.replies
         self._discovery = Discovery(context.session, context.tree)
@@ -135,16 +112,6 @@ class Bus:
         """
         self._context.close(check_seconds("timeout", timeout))
 
-    def close_publishers(self, timeout: float) -> None:
-        """Internal: send what publishers still have, or give it up after so many seconds."""
-        deadline = time.monotonic() + timeout
-        for stream in list(self._streams):
-            try:
-                stream.close(max(0.0, deadline - time.monotonic()))
-            except ZkmsError as error:
-                log.warning("%s", error)
-        self._publisher.close(max(0.0, deadline - time.monotonic()))
-
     def __enter__(self) -> Bus:
         return self
 
@@ -156,21 +123,7 @@ class Bus:
     # -- publish -------------------------------------------------------------------------------------------------
 
     def publish(
-        self,
-        topic: str,
-        data: Any,
-        *,
-        key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        priority: int = 0,
-        delay: float | None = None,
-        at: float | datetime | None = None,
-        ttl: float | None = None,
-        id: str | None = None,
-        to_self: bool = True,
-        if_nobody: IfNobody = "raise",
-        codec: Codec | None = None,
-        timeout: float | None = None,
+        self, topic: str, data: Any, *, timeout: float | None = None, **options: Unpack[PublishOptions]
     ) -> Receipt:
         """Store a message in the queue of every subscription of the topic, or of none; return when it is stored.
 
@@ -185,36 +138,10 @@ class Bus:
         Raises `NoSubscribers` unless `if_nobody="drop"`, `QueueFull`, `MessageTooLarge`, `InvalidMessage`, or
         `ConnectionLost`, whose `outcome_unknown` says whether it may have been stored all the same.
         """
-        due = due_at(delay, at, ttl, to_self=to_self)
-        packed = self.packed(topic, data, key, headers, id, codec, priority=priority, ttl=ttl)
-        deadline = time.monotonic() + self._allowed(timeout)
-        options = self.options(topic, to_self, if_nobody)
-        if due is None:
-            _, most = self._frame_budget(topic, deadline)
-            future, place = self._batching.send(topic, packed, most=most, deadline=deadline, **options)
-        else:
-            future, place = self._send(topic, [packed], to_self, if_nobody, deadline, due), 0
-        receipt = result(future, deadline).at(place)
-        if id is not None and receipt.duplicate_of is not None:
-            raise DuplicateMessage(topic, id, receipt.duplicate_of)
-        return receipt
+        return self._publisher.publish(topic, data, timeout=timeout, **options)
 
     def publish_many(
-        self,
-        topic: str,
-        messages: Iterable[Any],
-        *,
-        key: Callable[[Any], str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        priority: int = 0,
-        delay: float | None = None,
-        at: float | datetime | None = None,
-        ttl: float | None = None,
-        id: Callable[[Any], str] | None = None,
-        to_self: bool = True,
-        if_nobody: IfNobody = "raise",
-        codec: Codec | None = None,
-        timeout: float | None = None,
+        self, topic: str, messages: Iterable[Any], *, timeout: float | None = None, **options: Unpack[ManyOptions]
     ) -> list[Receipt]:
         """Publish many messages the fast way: packed into frames, several in flight. One receipt a message, in order.
 
@@ -222,61 +149,16 @@ class Bus:
         receipt of one whose id was given before says so, `duplicate_of`. `timeout` is for each frame. If one fails, no
         more are sent; the error says in its notes how many were stored.
         """
-        due = due_at(delay, at, ttl, to_self=to_self)
-        self._check_open()
-        self.options(check_target(topic), to_self, if_nobody)
-        codec = check_codec(codec) or self._context.config.codec
+        return self._publisher.publish_many(topic, messages, timeout=timeout, **options)
 
-        def packed(data: Any) -> Packed:
-            own_key, own_id = key(data) if key else None, id(data) if id else None
-            return pack(data, own_key, headers, own_id, codec, priority=priority, ttl=ttl)
-
-        return publish_all(
-            messages,
-            packed,
-            self._allowed(timeout),
-            budget=lambda deadline: self._frame_budget(topic, deadline, due),
-            send=lambda packed, deadline: self._send(topic, packed, to_self, if_nobody, deadline, due),
-        )
-
-    def publisher(
-        self,
-        topic: str,
-        *,
-        linger: float = 0.005,
-        max_in_flight: int = 20_000,
-        to_self: bool = True,
-        if_nobody: IfNobody = "raise",
-        codec: Codec | None = None,
-        timeout: float | None = None,
-    ) -> TopicPublisher:
+    def publisher(self, topic: str, **options: Unpack[StreamOptions]) -> TopicPublisher:
         """Publish a stream of messages to one topic; use it in a `with` block, or close() it.
 
         Its send() packs what comes within `linger` seconds and returns at once; `send(...).result()` waits until the
         message is stored. At most `max_in_flight` messages are on their way: past that, send() waits. `timeout` is for
         each frame, and for the wait for room.
         """
-        self._check_open()
-        check_target(topic)
-        linger = check_seconds("linger", linger)
-        if linger < 0:
-            raise InvalidArgument(f"linger must not be negative, but is {linger:g}")
-        if not isinstance(max_in_flight, int) or isinstance(max_in_flight, bool) or max_in_flight < 1:
-            raise InvalidArgument(f"max_in_flight must be a whole number of at least 1, not {max_in_flight!r:.60}")
-        self.options(topic, to_self, if_nobody)
-        check_codec(codec)
-        stream = TopicPublisher(
-            topic,
-            pack=lambda data, key, headers, given: self.packed(topic, data, key, headers, given, codec),
-            budget=lambda deadline: self._frame_budget(topic, deadline),
-            send=lambda packed, deadline: self._send(topic, packed, to_self, if_nobody, deadline),
-            ended=self._streams.discard,
-            linger=linger,
-            max_in_flight=max_in_flight,
-            timeout=self._allowed(timeout),
-        )
-        self._streams.add(stream)
-        return stream
+        return self._publisher.stream(topic, **options)
 
     def transaction(self, timeout: float | None = None) -> Transaction:
         """Ack and publish as one: `with bus.transaction() as tx: tx.ack(message); tx.publish(...)`.
@@ -285,9 +167,7 @@ class Bus:
         once, also if this process dies in the middle. A block that raises stores nothing.
         """
         self._check_open()
-        return Transaction(
-            self._context, self._allowed(timeout), packed=self.packed, options=self.options, ship=self.ship
-        )
+        return Transaction(self._context, self._publisher, self._publisher.allowed(timeout))
 
     def request(
         self,
@@ -311,57 +191,6 @@ class Bus:
         self._check_open()
         timeout = check_positive("timeout", timeout)
         return self.replies.ask(topic, data, timeout, key=key, headers=headers, to_self=to_self, codec=codec)
-
-    def ship(self, shipment: Shipment) -> None:
-        """Send a transaction."""
-        self._check_open()
-        self._publisher.ship(shipment)
-
-    def _allowed(self, timeout: float | None) -> float:
-        return self._context.config.request_timeout if timeout is None else check_seconds("timeout", timeout)
-
-    def _frame_budget(self, topic: str, deadline: float, due: float | None = None) -> tuple[int, int]:
-        if due is not None:
-            return FRAME_BYTES, FRAME_MESSAGES
-        return frame_budget(self._membership, topic, deadline, self._context.session.overhead)
-
-    def _send(
-        self,
-        topic: str,
-        packed: list[Packed],
-        to_self: bool,
-        if_nobody: IfNobody,
-        deadline: float,
-        due: float | None = None,
-    ) -> Future[Receipt]:
-        options = self.options(topic, to_self, if_nobody)
-        return self._publisher.send(topic, packed, deadline=deadline, due=due, **options)
-
-    def options(self, topic: str, to_self: bool, if_nobody: IfNobody) -> _Options:
-        """Who is to get a message, checked."""
-        if if_nobody not in ("raise", "drop"):
-            raise InvalidArgument(f"if_nobody is 'raise' or 'drop', not {if_nobody!r}")
-        mine = None if to_self else self._subscriptions.live.get(topic)
-        return {"without": mine.id if mine else None, "drop": if_nobody == "drop"}
-
-    def packed(
-        self,
-        topic: str,
-        data: Any,
-        key: str | None,
-        headers: Mapping[str, str] | None,
-        id: str | None,
-        codec: Codec | None,
-        *,
-        priority: int = 0,
-        ttl: float | None = None,
-    ) -> Packed:
-        """A message as it travels, checked."""
-        self._check_open()
-        check_target(topic)
-        return pack(
-            data, key, headers, id, check_codec(codec) or self._context.config.codec, priority=priority, ttl=ttl
-        )  # fmt: skip
 
     # -- subscribe -----------------------------------------------------------------------------------------------
 

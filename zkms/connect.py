@@ -1,7 +1,7 @@
 """The composition root: the one module that knows all rooms. It builds a bus, and opens it.
 
-A message's life, file by file: bus -> message/encode (codec) -> message/frame -> publish/batching, many or
-topic_publisher -> publish/pipeline (audience, routing, limits, producer, shipment) -> a queue znode (tree) ->
+A message's life, file by file: bus -> publish/publisher (codec) -> message/frame -> publish/batching, packer or
+topic_publisher -> publish/pipeline (audience, limits, producer, shipment) -> a queue znode (tree) ->
 deliver/reader -> deliver/inbox -> message/decode -> deliver/live -> message/message -> deliver/acks -> publish/receipt.
 With durable subscriptions and groups it is, from the inbox on: consume/dispatcher (gaps) -> entry_state -> consumer ->
 message -> ownership, and group_member says who reads which partition. What is for later (publish/delayed) waits in a
@@ -11,8 +11,9 @@ subscribe/live_registration keeps this process and its live subscriptions regist
 those that stay, zookeeper/deletion removes what is left behind.
 
 Threads: the connection's (answers, events, reading the queues: never waits), zkms-session (deadlines), zkms-publisher
-(recovery), zkms-registrar (expiry), zkms-cleaner and zkms-due (if it stands for election), and one zkms-deliver-TOPIC
-for each subscription with a handler: user code runs there and nowhere else. With a trail, zkms-trail writes it.
+(recovery), zkms-registration (expiry), zkms-cleaner and zkms-due (if it stands for election), one zkms-member-TOPIC for
+each durable subscription or group, and one zkms-deliver-TOPIC for each subscription with a handler: user code runs
+there and nowhere else. With a trail, zkms-trail writes it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from zkms.deliver.acks import Acks
 from zkms.publish.audience import Audience
 from zkms.publish.pipeline import Pipeline
 from zkms.publish.producer import Producer
+from zkms.publish.publisher import Publisher
 from zkms.replay.stage import Connected
 from zkms.security import Access, Auth, Sasl, Tls
 from zkms.subscribe.durable_registration import DurableRegistration
@@ -104,14 +106,15 @@ def build(config: Config) -> Bus:
         prepare=lambda: ensure_tree(session, tree),
         make_topic=durable_registration.make_topic,
     )
-    audience = Audience(session, tree)
-    pipeline = Pipeline(
-        session, tree, audience, Producer(session, tree, config.producer or config.client_id, config.client_id)
-    )
-    pipeline.trail = trail
     cleaner = zkms_cleaner.Cleaner(session, tree, config.client_id, trail=trail) if config.cleaner else None
     subscriptions = Subscriptions(context, acks, live_registration, durable_registration)
-    bus = Bus(Parts(context, acks, live_registration, durable_registration, subscriptions, audience, pipeline, cleaner))
+    audience = Audience(session, tree)
+    producer = Producer(session, tree, config.producer or config.client_id, config.client_id)
+    pipeline = Pipeline(session, tree, audience, producer, own=subscriptions.own_id)
+    pipeline.trail = trail
+    publisher = Publisher(context, audience, pipeline)
+    registrations = live_registration, durable_registration
+    bus = Bus(Parts(context, acks, *registrations, subscriptions, audience, pipeline, publisher, cleaner))
 
     def release_producer(_seconds: float) -> None:
         if session.state is State.CONNECTED:
@@ -125,7 +128,7 @@ def build(config: Config) -> Bus:
         trail.session(session.generation, session.state.value)
         trail.close()
 
-    context.lifetime.on_close(bus.close_publishers, subscriptions.close, release_producer, end_session)
+    context.lifetime.on_close(publisher.close, subscriptions.close, release_producer, end_session)
     return bus
 
 
@@ -159,4 +162,4 @@ def open_bus(bus: Bus) -> None:
 def committing(bus: Bus) -> Iterator[Connected]:
     """What a commit of staged messages needs of this bus, which is closed with the block."""
     with bus:
-        yield Connected(bus.parts.context, bus._send, bus._frame_budget)
+        yield Connected(bus.parts.context, bus.parts.publisher)

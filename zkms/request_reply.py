@@ -20,9 +20,8 @@ import msgspec
 from zkms.checks import Codec
 from zkms.context import Context
 from zkms.errors import Closed, InvalidArgument
-from zkms.message.frame import Packed
 from zkms.message.message import REQUEST, Message
-from zkms.publish.many import result
+from zkms.publish.publisher import Publisher, result
 from zkms.publish.receipt import Receipt
 from zkms.subscribe.options import SubscribeOptions
 from zkms.tree.paths import subscription_of
@@ -130,20 +129,10 @@ class Question:
 class RequestReply:
     """Asks and answers for one bus. Thread-safe."""
 
-    def __init__(
-        self,
-        context: Context,
-        subscribe: Callable[[SubscribeOptions], object],
-        *,
-        packed: Callable[..., Packed],
-        send: Callable[..., Future[Receipt]],
-        publish: Callable[..., Receipt],
-    ) -> None:
+    def __init__(self, context: Context, subscribe: Callable[[SubscribeOptions], object], publisher: Publisher) -> None:
         self._context = context
         self._subscribe = subscribe
-        self._packed = packed
-        self._send = send
-        self._publish = publish
+        self._publisher = publisher
         self._lock = threading.Lock()
         self._listening = False
         self._questions: dict[str, Question] = {}
@@ -211,8 +200,8 @@ class RequestReply:
         if headers is not None and not isinstance(headers, Mapping):
             raise InvalidArgument(f"headers: give a mapping of str to str, not {headers!r:.60}")
         marked = {**(headers or {}), ASKER: self._context.client_id, REQUEST: question.id}
-        packed = self._packed(topic, data, key, marked, None, codec)
-        return self._send(topic, [packed], to_self, "raise", deadline)
+        kind, packed = self._publisher.prepare(topic, data, key=key, headers=marked, to_self=to_self, codec=codec)
+        return self._publisher.send(kind, [packed], deadline)
 
     def _came(self, message: Message) -> None:
         headers = message.headers
@@ -238,7 +227,8 @@ class RequestReply:
         headers = {ASKER: asker, REQUEST: request, QUEUE: _queue(message.entry.path), CLIENT: self._context.client_id}
         if error is not None:
             headers[ERROR] = error[:LONGEST_ERROR]
-        self._publish(TOPIC, None if error is not None else data, headers=headers, if_nobody="drop", codec=codec)
+        answer = None if error is not None else data
+        self._publisher.publish(TOPIC, answer, headers=headers, if_nobody="drop", codec=codec)
 
 
 def _queue(path: str) -> str:

@@ -1,29 +1,25 @@
 """Consume and publish as one: what is acked and what is published are stored together, or not at all.
 
-The acks are written into the lanes' ledgers in the transaction that stores the messages. While that is under way,
-nothing else is committed for these lanes. A lost reply is settled as for any publish: by the producer's number.
+The acks are written into the partitions' ledgers in the transaction that stores the messages. While that is under way,
+nothing else is committed for these partitions. A lost reply is settled as for any publish: by the producer's number.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
-from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
-from zkms.checks import Codec
 from zkms.consume.entry_state import EntryState
 from zkms.consume.ownership import Ownership
 from zkms.context import Context
 from zkms.errors import AlreadyAcked, Closed, ConnectionLost, InvalidArgument, LostOwnership, TransactionFailed
-from zkms.message.frame import Packed
 from zkms.message.message import Message
-from zkms.publish.delayed import DelayedFrame, due_at
-from zkms.publish.many import result
+from zkms.publish.options import PublishOptions
+from zkms.publish.publisher import Publisher, result
 from zkms.publish.receipt import Receipt
-from zkms.publish.shipment import IfNobody, OutgoingFrame, Shipment
+from zkms.publish.shipment import OutgoingFrame, Shipment
 from zkms.tree.records import Ledger
 from zkms.zookeeper.operations import Operation
 
@@ -31,21 +27,11 @@ from zkms.zookeeper.operations import Operation
 class Transaction:
     """What bus.transaction() returns; it is committed at the end of its `with` block, unless that raised."""
 
-    def __init__(
-        self,
-        context: Context,
-        timeout: float,
-        *,
-        packed: Callable[..., Packed],
-        options: Callable[..., Any],
-        ship: Callable[[Shipment], None],
-    ) -> None:
+    def __init__(self, context: Context, publisher: Publisher, timeout: float) -> None:
         self.receipts: list[Receipt] = []
         """One for each publish, once it is committed."""
         self._context = context
-        self._packed = packed
-        self._options = options
-        self._ship = ship
+        self._publisher = publisher
         self._timeout = timeout
         self._messages: list[Message] = []
         self._frames: list[OutgoingFrame] = []
@@ -59,38 +45,17 @@ class Transaction:
             raise InvalidArgument(
                 f"{message!r} is live: only messages of durable subscriptions and groups are acked here"
             )
-        if entry.lane.owner is not self._context:
+        if entry.dispatcher.owner is not self._context:
             raise InvalidArgument(f"{message!r} came from another bus: its ack cannot be part of this transaction")
         entry.check(message)
         if any(message.entry is other.entry and message.index == other.index for other in self._messages):
             raise AlreadyAcked(message.id)
         self._messages.append(message)
 
-    def publish(
-        self,
-        topic: str,
-        data: Any,
-        *,
-        key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        priority: int = 0,
-        delay: float | None = None,
-        at: float | datetime | None = None,
-        ttl: float | None = None,
-        id: str | None = None,
-        to_self: bool = True,
-        if_nobody: IfNobody = "raise",
-        codec: Codec | None = None,
-    ) -> None:
+    def publish(self, topic: str, data: Any, **options: Unpack[PublishOptions]) -> None:
         """Published, if all of the transaction is stored."""
         self._check()
-        due = due_at(delay, at, ttl, to_self=to_self)
-        packed = self._packed(topic, data, key, headers, id, codec, priority=priority, ttl=ttl)
-        options = self._options(topic, to_self, if_nobody)
-        if due is None:
-            self._frames.append(OutgoingFrame(topic, [packed], deadline=0.0, **options))
-        else:
-            self._frames.append(DelayedFrame(topic, [packed], due=due, drop=options["drop"], deadline=0.0))
+        self._frames.append(self._publisher.frame(topic, data, **options))
 
     def _check(self) -> None:
         if self._over:
@@ -118,12 +83,12 @@ class Transaction:
         deadline = time.monotonic() + self._timeout
         for frame in self._frames:
             frame.deadline = deadline
-        with contextlib.ExitStack() as seized:
-            acks = [seized.enter_context(_Acks(hold, lot, deadline)) for hold, lot in self._by_hold()]
+        with contextlib.ExitStack() as paused:
+            acks = [paused.enter_context(_Acks(ownership, lot, deadline)) for ownership, lot in self._by_ownership()]
             if not acks and not self._frames:
                 return
             shipment = Shipment(self._frames, deadline, [operation for ack in acks for operation in ack.operations])
-            self._ship(shipment)
+            self._publisher.ship(shipment)
             try:
                 shipment.stored.result(max(0.0, deadline - time.monotonic()) + self._timeout)
             except TimeoutError as error:
@@ -136,44 +101,44 @@ class Transaction:
                 ack.stored = True
         self.receipts = [result(frame.future, deadline) for frame in self._frames]
 
-    def _by_hold(self) -> list[tuple[Ownership, list[Message]]]:
+    def _by_ownership(self) -> list[tuple[Ownership, list[Message]]]:
         """In an order that is the same for all, so that two transactions never wait for each other."""
         lots: dict[str, tuple[Ownership, list[Message]]] = {}
         for message in self._messages:
-            hold = message.entry.lane.hold
-            lots.setdefault(hold.path, (hold, []))[1].append(message)
+            ownership = message.entry.dispatcher.ownership
+            lots.setdefault(ownership.path, (ownership, []))[1].append(message)
         return [lots[path] for path in sorted(lots)]
 
 
 class _Acks:
-    """The messages of one lane that are acked together."""
+    """The messages of one partition that are acked together."""
 
-    def __init__(self, hold: Ownership, messages: list[Message], deadline: float) -> None:
+    def __init__(self, ownership: Ownership, messages: list[Message], deadline: float) -> None:
         self.operations: list[Operation] = []
         self.stored = False
-        self._hold = hold
+        self._ownership = ownership
         self._messages = messages
         self._deadline = deadline
         self._ledger: Ledger | None = None
         self._entries: list[EntryState] = list({id(m.entry): m.entry for m in messages}.values())
 
     def __enter__(self) -> _Acks:
-        lane = self._messages[0].entry.lane
-        if not self._hold.seize(self._deadline):
-            raise LostOwnership(self._messages[0].id, str(lane.lost))
+        dispatcher = self._messages[0].entry.dispatcher
+        if not self._ownership.pause(self._deadline):
+            raise LostOwnership(self._messages[0].id, str(dispatcher.lost))
         try:
-            lane.set_done(self._messages)
-            self._ledger, self.operations = self._hold.operations([*self._entries])
+            dispatcher.set_done(self._messages)
+            self._ledger, self.operations = self._ownership.operations([*self._entries])
         except BaseException:
-            self._hold.let_go(None, [])
+            self._ownership.resume(None, [])
             raise
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        self._messages[0].entry.lane.end_transaction(self._messages, self.stored)
-        self._hold.let_go(self._ledger if self.stored else None, [*self._entries])
+        self._messages[0].entry.dispatcher.end_transaction(self._messages, self.stored)
+        self._ownership.resume(self._ledger if self.stored else None, [*self._entries])
 
     def blame(self, error: TransactionFailed) -> None:
-        """`LostOwnership`, if this lane is why the transaction was refused."""
-        if any(error.operation is each for each in self.operations) and self._hold.is_refused(error):
-            raise LostOwnership(self._messages[0].id, str(self._hold.lost)) from error
+        """`LostOwnership`, if this partition is why the transaction was refused."""
+        if any(error.operation is each for each in self.operations) and self._ownership.is_refused(error):
+            raise LostOwnership(self._messages[0].id, str(self._ownership.lost)) from error

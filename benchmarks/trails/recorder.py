@@ -7,9 +7,10 @@ from pathlib import Path
 
 from benchmarks.trails import results
 from benchmarks.trails.trials import Part, Say
+from zkms.bench.algorithms.algorithm import BenchPlace
 from zkms.bench.processes.crew import Crew, PublishOutcome
-from zkms.bench.processes.orders import Place, Publish
-from zkms.testing import EmbeddedZooKeeper
+from zkms.bench.processes.orders import Publish
+from zkms.server.embedded import EmbeddedZooKeeper
 
 SUBSCRIBERS = 20
 MODULE = "zkms.bench.algorithms.ours"
@@ -25,7 +26,10 @@ def recorder(messages: int, rounds: int, say: Say) -> results.Recorder:
     with tempfile.TemporaryDirectory(prefix="zkms-recorder-") as name, EmbeddedZooKeeper() as server:
         folder = Path(name)
         trail = folder / "trail"
-        places = {False: Place(server.hosts, "/plain"), True: Place(server.hosts, "/recorded", trail=str(trail))}
+        places = {
+            False: BenchPlace(server.hosts, "/plain"),
+            True: BenchPlace(server.hosts, "/recorded", trail=str(trail)),
+        }
         folders = {kind: folder / str(kind) for kind in places}
         for each in folders.values():
             each.mkdir()

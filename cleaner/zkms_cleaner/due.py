@@ -33,8 +33,7 @@ from zkms.errors import (
 )
 from zkms.message import frame as frames
 from zkms.message.frame import Frame, Packed
-from zkms.publish.audience import Audience, Members
-from zkms.publish.routing import route
+from zkms.publish.audience import Audience, Members, route
 from zkms.publish.shipment import Epochs, OutgoingFrame, Picks, epochs
 from zkms.trail.hooks import Recorder
 from zkms.tree.delayed_names import NOBODY, Delayed

@@ -2,16 +2,14 @@
 
 In the order of an analysis:
 
-session    Spark, started and ended         javahome   the Java it runs on
-schema     a trail as Spark reads it        survey     who wrote it, which of its lines are missing
-skew       how far clocks are apart         traffic    throughput, latency, retries
-ledger     stored against delivered, by     entries    the ranges behind those that do not balance
-           adding up ranges (numbers)       missing, partitions, duplicates, order, deadlines, owners
-audit      every guarantee, with evidence   verdict    kept, broken or undecided
-lag, hotkeys, incidents                     analysis   all of it, in bounded memory (effort: what is compiled)
-summary    in plain words                   report     one HTML file (figures, tables, words, page/)
+session    Spark, started and ended         javahome   the Java it runs on       gateway   Spark's JVM
+schema     a trail as Spark reads it        effort     how much Spark prepares
+audit/     every guarantee, with evidence   traffic/   throughput, latency, lag, retries, hot keys
+material   what several jobs share          jobs       the tables                analysis  all, in bounded memory
+report/    one HTML file                    job        for spark-submit
 live/      the same figures as trails arrive, and alerts: a streaming job
 source/    the data source `zkms`: rows as messages; the one part that needs zkms itself
 
-Every job is a function from DataFrames to a DataFrame; nothing runs in Python but on the driver.
+Every job is a function from DataFrames to a DataFrame; nothing runs in Python but on the driver. May import
+`zkms` only where it says so, as a cluster has this package alone. Read `analysis` first.
 """

@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from pyspark.sql import DataFrame, SparkSession
 
+from zkms_spark.gateway import size_in_bytes
+
 FEW = 1_000_000
 """Rows: up to here Spark is quicker without compiling anything for them."""
 _PLAIN = {
@@ -43,7 +45,7 @@ def steadily(trail: DataFrame) -> AbstractContextManager[None]:
     """
     spark = trail.sparkSession
     cores = spark.sparkContext.defaultParallelism
-    size = int(trail._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
+    size = size_in_bytes(trail)
     if size > _UNKNOWN:
         return nullcontext()
     rounds = max(1, math.ceil(size / PART_BYTES / cores))

@@ -16,6 +16,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from zkms_spark import gateway
 from zkms_spark.analysis import analyse, make_tables
 from zkms_spark.errors import AnalysisError
 from zkms_spark.jobs import FORMATS, JOBS, Tables
@@ -45,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     spark = attach()
     try:
         said = _run(spark, options, tables)
-        said["executors"] = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1  # the driver is one too
+        said["executors"] = gateway.executors(spark)
     except AnalysisError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1

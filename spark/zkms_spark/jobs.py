@@ -18,6 +18,7 @@ from zkms_spark.audit.skew import Clock
 from zkms_spark.audit.survey import Hole, Run
 from zkms_spark.audit.verdict import Verdict
 from zkms_spark.errors import AnalysisError
+from zkms_spark.gateway import path_exists
 from zkms_spark.material import Material
 from zkms_spark.schema import home
 from zkms_spark.traffic import hotkeys, traffic
@@ -162,7 +163,7 @@ class Tables:
     def check(self, spark: SparkSession) -> None:
         """`AnalysisError` if one is there: nothing is overwritten, and that is better said before the work."""
         try:
-            there = [self.place(name) for name in self.names if _exists(spark, self.place(name))]
+            there = [self.place(name) for name in self.names if path_exists(spark, self.place(name))]
         except Py4JJavaError as error:
             raise AnalysisError(f"cannot write to {self.directory}: {error.java_exception.getMessage()}") from error
         if there:
@@ -178,9 +179,3 @@ class Tables:
             except (PySparkException, Py4JJavaError) as error:
                 reason = str(error).strip().splitlines()[0]
                 raise AnalysisError(f"cannot write {self.place(name)}: {reason}") from error
-
-
-def _exists(spark: SparkSession, path: str) -> bool:
-    jvm: Any = spark._jvm
-    place = jvm.org.apache.hadoop.fs.Path(path)
-    return bool(place.getFileSystem(spark._jsc.hadoopConfiguration()).exists(place))

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from zkms_spark import gateway
 from zkms_spark.errors import NoSpark
 from zkms_spark.javahome import make_java_home
 
@@ -79,7 +80,7 @@ def open_session(
                     _await_workers(spark, master)
                 yield spark
             finally:
-                _stop(spark)
+                gateway.stop(spark)
 
 
 def attach() -> Any:
@@ -114,23 +115,6 @@ def _start(master: str, directory: Path, log: Path, given: dict[str, str], java:
         raise NoSpark(f"Spark did not start on {master}: {_reason(error, log, PySparkException)}") from error
     spark.sparkContext.setLogLevel("ERROR")
     return spark
-
-
-def _stop(spark: Any) -> None:
-    """End the JVM too: it outlives its session otherwise, and holds files in the directory that goes."""
-    from pyspark import SparkContext
-
-    gateway = SparkContext._gateway
-    spark.stop()
-    if gateway is None:
-        return
-    process = getattr(gateway, "proc", None)
-    gateway.shutdown()
-    if process is not None:
-        process.stdin.close()  # it ends when nobody is left to talk to it
-        process.wait(timeout=60)
-    SparkContext._gateway = None
-    SparkContext._jvm = None
 
 
 def _reason(error: Exception, log: Path, kind: type[Exception]) -> str:
@@ -197,7 +181,7 @@ def _check(master: str) -> None:
 def _await_workers(spark: Any, master: str) -> None:
     """Until one executor is there; Spark's own jobs would wait without end."""
     deadline = time.monotonic() + WAIT_FOR_WORKERS
-    while spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 2:  # the driver counts as one
+    while not gateway.executors(spark):
         if time.monotonic() > deadline:
             raise NoSpark(f"{master} has no worker with {EXECUTOR_MEMORY} of memory to spare: start one, or free one")
         time.sleep(0.2)

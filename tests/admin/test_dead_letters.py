@@ -13,7 +13,7 @@ from tests.support.buses import Connect, Eventually
 from zkms import Bus, DeadLetterInfo
 from zkms.admin import dead_letters as letters
 from zkms.consume.consumer import Consumer
-from zkms.publish.routing import partition_of
+from zkms.publish.audience import partition_of
 from zkms.server.server import Server
 from zkms.testing import Proxy
 from zkms.tree.entry import parse_entry

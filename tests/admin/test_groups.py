@@ -117,7 +117,7 @@ def test_one_that_has_just_joined_keeps_what_it_has(bus: Bus, connect: Connect, 
     mine = bus.subscribe("jobs", group="workers")
     eventually(lambda: len(theirs.partitions) == 1 and len(mine.partitions) == 1)
     [number] = theirs.partitions
-    mine._rota._take(number)
+    mine._member._claim(number)
     assert len(mine.partitions) == 1
     assert look(bus, "workers").partitions[number].owner == other.client_id
 

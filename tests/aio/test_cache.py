@@ -318,14 +318,14 @@ def test_an_outcome_says_who_has_not_dropped_it(connect: Connect, monkeypatch: p
     async def main() -> None:
         async with two_nodes(connect) as (first, second):
             stuck, go = threading.Event(), threading.Event()
-            drop = second.threaded._store.drop
+            drop = second.threaded.core.store.drop
 
             def hang(*args: Any) -> None:
                 stuck.set()
                 assert go.wait(60)
                 drop(*args)
 
-            monkeypatch.setattr(second.threaded._store, "drop", hang)
+            monkeypatch.setattr(second.threaded.core.store, "drop", hang)
             waits = [asyncio.create_task(first.invalidate(key, wait=3.0)) for key in range(20)]
             await asyncio.to_thread(stuck.wait, 30)
             assert len(await first._bus.clients()) == 2
@@ -349,7 +349,7 @@ def test_many_who_wait_are_told_in_time_when_zookeeper_falls_silent(
                 first = await zkms.aio.Cache(one, "users")
                 second = await trusted(await zkms.aio.Cache(two, "users"))
                 go = threading.Event()
-                monkeypatch.setattr(first.threaded._store, "drop", lambda *_args: go.wait(120))
+                monkeypatch.setattr(first.threaded.core.store, "drop", lambda *_args: go.wait(120))
                 sent = [await asyncio.wrap_future(second.threaded.send([key])) for key in range(80)]
                 proxy.black_hole()
                 began = time.monotonic()

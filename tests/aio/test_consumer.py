@@ -268,8 +268,8 @@ async def cancelled_while_reserving(bus: zkms.aio.Bus, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(Dispatcher, "reserve", lambda _self, _message: never)
         getting = asyncio.create_task(sub.get())
-        lane = bus.threaded.parts.subscriptions.consumers["jobs", "w"].lanes[0]
-        await until(lambda: lane.out == 1)
+        lane = bus.threaded.parts.subscriptions.consumers["jobs", "w"].dispatchers[0]
+        await until(lambda: lane.in_flight == 1)
         getting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await getting
@@ -284,7 +284,7 @@ def test_what_a_cancelled_get_had_taken_is_given_back_at_once(
     async def main() -> None:
         async with connect() as bus:
             sub = await cancelled_while_reserving(bus, monkeypatch)
-            assert bus.threaded.parts.subscriptions.consumers["jobs", "w"].lanes[0].out == 0
+            assert bus.threaded.parts.subscriptions.consumers["jobs", "w"].dispatchers[0].in_flight == 0
             messages = await taken(sub, 2)
             assert [(message.data, message.attempts) for message in messages] == [(1, 1), (2, 1)]
 
@@ -296,7 +296,7 @@ def test_without_giving_back_it_would_be_missing(connect: Connect, monkeypatch: 
 
     async def main() -> None:
         async with connect() as bus:
-            monkeypatch.setattr(Dispatcher, "give_back", lambda _self, _message: None)
+            monkeypatch.setattr(Dispatcher, "put_back", lambda _self, _message: None)
             sub = await cancelled_while_reserving(bus, monkeypatch)
             assert [message.data for message in await taken(sub, 1)] == [2]
 

@@ -14,8 +14,9 @@ import pytest
 from benchmarks import plot, table
 from benchmarks.comparison import PACK, Comparison, Figure, compare, findable
 from benchmarks.peers import PEERS, Peer, chosen
+from zkms.bench.algorithms.algorithm import BenchPlace
 from zkms.bench.processes.crew import Crew
-from zkms.bench.processes.orders import Place, Publish
+from zkms.bench.processes.orders import Publish
 from zkms.testing import ServerError
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -27,12 +28,12 @@ def test_every_message_reaches_every_subscriber_of_a_peer(peer: Peer, tmp_path: 
     if peer.lacks:
         pytest.skip(peer.lacks)
     with findable(), peer.start(tmp_path) as address:
-        with Crew(peer.module, Place(address, "/one"), tmp_path, subscribers=3) as crew:
+        with Crew(peer.module, BenchPlace(address, "/one"), tmp_path, subscribers=3) as crew:
             for messages in (5, 70):
                 assert crew.publish(Publish(messages, timeout=120)).seconds > 0
             assert crew.publish(Publish(3, rate=50, timeout=120)).seconds > 0
         if peer.packed:
-            with Crew(peer.module, Place(address, "/packed"), tmp_path, subscribers=2, tally="unpack") as crew:
+            with Crew(peer.module, BenchPlace(address, "/packed"), tmp_path, subscribers=2, tally="unpack") as crew:
                 assert crew.publish(Publish(600, pack=PACK, timeout=120)).seconds > 0
 
 

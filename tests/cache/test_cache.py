@@ -74,7 +74,7 @@ def test_an_outcome_says_who_has_not_dropped_it(node: MakeCache, monkeypatch: py
     """A node that is stuck is named when the time is up, and the call takes no longer than that."""
     here, stuck = node(), node()
     go = threading.Event()
-    monkeypatch.setattr(stuck._store, "drop", lambda *_args: go.wait(60))
+    monkeypatch.setattr(stuck.core.store, "drop", lambda *_args: go.wait(60))
     for _ in range(20):
         began = time.monotonic()
         outcome = here.invalidate(1, wait=0.5)
@@ -438,14 +438,14 @@ def test_what_was_invalidated_is_sent_before_the_bus_closes(node: MakeCache, eve
 def test_a_cache_may_be_closed_while_its_bus_is(node: MakeCache, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes second finds nothing left to do, and is not bothered with it."""
     cache = node()
-    unsubscribe = cache._node._subscription.unsubscribe
+    unsubscribe = cache.core.node._subscription.unsubscribe
 
     def late(timeout: float) -> None:
         cache._bus.close()
         unsubscribe(timeout)
         raise Closed("the bus is closed")  # as the session says, when its end comes just then
 
-    monkeypatch.setattr(cache._node._subscription, "unsubscribe", late)
+    monkeypatch.setattr(cache.core.node._subscription, "unsubscribe", late)
     cache.close()
     cache.close()
     assert cache.closed
@@ -543,7 +543,7 @@ import zkms.cache.cache as caches
 bus = zkms.connect({zookeeper.hosts!r}, {zookeeper_root!r}, cleaner=False)
 cache = zkms.Cache(bus, "users")
 double = cache.cached(name="double")(lambda number: 2 * number)
-locks = cache._store.lock, caches._entering, caches._sharing
+locks = cache.core.store.lock, caches._entering, caches._sharing
 for lock in locks:
     lock.acquire()  # as if threads were just there
 pid = os.fork()

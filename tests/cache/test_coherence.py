@@ -173,7 +173,7 @@ def test_a_registration_removed_by_hand_is_noticed_and_made_again(
     """The node flushes, is a member again by itself, and hears of invalidations again."""
     here, there = node(), node(max_staleness=1.0)
     there.set(1, "one")
-    tree, topic, own = Tree(zookeeper_root), "zkms.cache.users", there._node._subscription.id
+    tree, topic, own = Tree(zookeeper_root), "zkms.cache.users", there.core.node._subscription.id
     if what == "registration":
         raw.delete(tree.registration(topic, own))
     else:
@@ -192,13 +192,13 @@ def test_entries_that_vanish_unread_are_a_flush_and_trust_goes_on(
     """Another program creates and deletes something in the queue: we cannot know what it was."""
     cache = node(max_staleness=1.0)
     cache.set(1, "one")
-    queue = Tree(zookeeper_root).queue(cache._node._subscription.id, cache._node.topic)
+    queue = Tree(zookeeper_root).queue(cache.core.node._subscription.id, cache.core.node.topic)
     change = raw.transaction()
     change.create(f"{queue}/x")
     change.delete(f"{queue}/x")
     assert change.commit()
     eventually(lambda: cache.stats.flushes)
-    eventually(lambda: cache._node._pulse._caught_up == (queue, 1), what="a proof that counts it as dealt with")
+    eventually(lambda: cache.core.node._pulse._caught_up == (queue, 1), what="a proof that counts it as dealt with")
     eventually(lambda: cache.trusted)
     assert 1 not in cache
 
@@ -263,8 +263,8 @@ def test_a_backlog_of_invalidations_is_no_trust(
     here, there = node(), node(max_staleness=1.0)
     there.set(1, "one")
     go = threading.Event()
-    drop = there._store.drop
-    monkeypatch.setattr(there._store, "drop", lambda *args: (go.wait(60), drop(*args)))
+    drop = there.core.store.drop
+    monkeypatch.setattr(there.core.store, "drop", lambda *args: (go.wait(60), drop(*args)))
     here.invalidate(2)
     eventually(lambda: not there.trusted, timeout=20)
     assert there.get(1) is None
@@ -282,8 +282,8 @@ def test_more_invalidations_than_a_node_can_take_are_one_flush(
     here, there = node(), node(max_staleness=1.0)
     there.set("kept", 1)
     go = threading.Event()
-    drop = there._store.drop
-    monkeypatch.setattr(there._store, "drop", lambda *args: (go.wait(60), drop(*args)))
+    drop = there.core.store.drop
+    monkeypatch.setattr(there.core.store, "drop", lambda *args: (go.wait(60), drop(*args)))
     reasons: set[str] = set()
     for number in range(200):
         reasons |= {*here.invalidate(number, wait=0.05).missing.values()}
@@ -333,7 +333,7 @@ def test_writers_that_share_a_message_each_wait_for_their_own_time(
     """One that waits long for a node that is stuck does not hold up another that has asked for less."""
     here, stuck = node(), node()
     go = threading.Event()
-    monkeypatch.setattr(stuck._store, "drop", lambda *_args: go.wait(60))
+    monkeypatch.setattr(stuck.core.store, "drop", lambda *_args: go.wait(60))
     receipt = here.send([1]).result(30)
     patient = threading.Thread(target=here.await_receipt, args=(receipt, time.monotonic() + 60.0))
     patient.start()

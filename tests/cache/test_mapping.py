@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.buses import Connect, Eventually
 from zkms.cache import Coherent, coherent
-from zkms.cache.leases import Leases
+from zkms.cache.tickets import Leases
 from zkms.errors import InvalidArgument
 
 

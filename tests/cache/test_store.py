@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zkms.cache import store as stores
-from zkms.cache.leases import KEPT, Leases
 from zkms.cache.recent import Recent
 from zkms.cache.store import MISSING, NEVER, UNTRUSTED, CacheStore, new_mapping
-from zkms.cache.tickets import Tickets
+from zkms.cache.tickets import KEPT, Leases, Tickets
 
 
 @pytest.fixture

@@ -294,7 +294,7 @@ def test_condemning_moves_the_epoch_so_that_a_stale_publisher_looks_again(
     registration = observer.parts.tree.registration("users", "ghost")
     observer.parts.session.multi([Create(registration, encode(Registration("ghost", 100)), ephemeral=True)])
     observer.parts.session.multi([SetData(observer.parts.tree.topic("users"), b"")])
-    stale = publisher._membership.refresh("users")
+    stale = publisher.parts.audience.refresh("users")
     assert "ghost" in [member.subscription for member in stale.members]
     observer.parts.session.multi([Delete(registration)])
     epoch = observer.parts.session.exists(observer.parts.tree.topic("users"))
@@ -307,8 +307,8 @@ def test_condemning_moves_the_epoch_so_that_a_stale_publisher_looks_again(
     assert moved is not None
     assert moved.version > epoch.version
     stale.stale = False
-    with publisher._membership._lock:
-        publisher._membership._known["users"] = stale  # its watch has not fired yet
+    with publisher.parts.audience._lock:
+        publisher.parts.audience._known["users"] = stale  # its watch has not fired yet
     receipt = publisher.publish("users", "hello")
     assert entries(observer, queue) == 0
     assert "ghost" not in [*receipt.pending, *receipt.acked, *receipt.gone]

@@ -54,7 +54,7 @@ def check_a_member_that_has_left_is_not_waited_for(
     worker = connect(hosts=proxy.hosts, session_timeout=LONG)
     sub = worker.subscribe("jobs", group="workers", partitions=2)
     eventually(lambda: sub.partitions == [0, 1])
-    monkeypatch.setattr(sub, "_give_back", lambda *_args: False)  # nor has a slow thread time for it
+    monkeypatch.setattr(sub, "_release", lambda *_args: False)  # nor has a slow thread time for it
     close_while_cut_off(sub, worker, proxy, eventually)
     bus.publish_many("jobs", range(10), key=str)
     assert numbers(connect().subscribe("jobs", group="workers"), 10, within) == set(range(10))
@@ -106,9 +106,9 @@ def check_one_that_is_back_does_not_keep_what_it_has_forgotten(
     monkeypatch.setattr(
         worker.parts.live_registration, "_take_away", lambda *_args: None
     )  # it is back before that is done
-    monkeypatch.setattr(sub, "_give_back", lambda *_args: False)  # nor has a slow thread time for it
+    monkeypatch.setattr(sub, "_release", lambda *_args: False)  # nor has a slow thread time for it
     close_while_cut_off(sub, worker, proxy, eventually)
-    eventually(lambda: worker.parts.session.state is State.CONNECTED and not sub._rota._thread.is_alive())
+    eventually(lambda: worker.parts.session.state is State.CONNECTED and not sub._member._thread.is_alive())
     other = connect(client_id="a").subscribe("jobs", group="workers")  # the first by name: it makes the plan
     plan = bus.parts.tree.group("workers", "jobs")
     eventually(lambda: b'"a"' in bus.parts.session.get(plan)[0])
@@ -144,7 +144,7 @@ def test_a_reader_that_leaves_late_does_not_take_its_successors_place(bus: Bus, 
     first = worker.subscribe("jobs", group="workers", partitions=1)
     first.close()
     second = worker.subscribe("jobs", group="workers")
-    first._rota.leave()
+    first._member.leave()
     assert bus.parts.session.exists(bus.parts.tree.member("workers", "jobs", worker.client_id)) is not None
     bus.publish("jobs", 1)
     assert numbers(second, 1) == {1}
@@ -184,7 +184,7 @@ def test_a_member_is_a_new_znode_also_if_an_attempt_at_it_failed(
         return multi(operations, **options)
 
     monkeypatch.setattr(worker.parts.session, "multi", lose)
-    sub._rota.join()
+    sub._member.join()
     after = bus.parts.session.exists(path)
     assert lost
     assert before is not None

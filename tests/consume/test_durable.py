@@ -117,7 +117,7 @@ def test_without_the_fence_both_would_ack(bus: Bus, connect: Connect, monkeypatc
     held = former.get(timeout=10)
     assert held is not None
     connect().subscribe("users", name="audit", takeover=True)
-    monkeypatch.setattr(held.entry.lane.hold, "_version", -1)
+    monkeypatch.setattr(held.entry.lane.ownership, "_version", -1)
     held.ack()
 
 
@@ -226,7 +226,7 @@ def test_a_hold_that_cannot_tell_asks_the_ledger(bus: Bus, connect: Connect) -> 
     """A claim of ours is known as such, whoever else has touched the tree."""
     reader = connect()
     sub = reader.subscribe("users", name="audit")
-    hold = sub.lanes[0].hold
+    hold = sub.dispatchers[0].ownership
     assert isinstance(hold, Ownership)
     hold.verify()
     assert hold.lost is None
@@ -349,7 +349,7 @@ def test_a_gap_stays_in_the_queue_until_it_was_told(bus: Bus, connect: Connect) 
     subscriptions: list[Any] = []
 
     def on_gap(_gap: zkms.Gap) -> None:
-        assert subscriptions[0].lanes[0].hold.drain(10.0)
+        assert subscriptions[0].dispatchers[0].ownership.drain(10.0)
         seen.append(gap_entries(bus))
 
     sub, held = dropping(bus, connect, on_gap)
@@ -375,7 +375,7 @@ def test_a_gap_is_told_again_while_a_message_before_it_is_not_acked(bus: Bus, co
     assert other.get(timeout=2) is None
     assert [gap.reason for gap in again] == [gap.reason for gap in gaps]
     assert other.get(timeout=0.1) is None
-    assert other.lanes[0].hold.drain(10.0)
+    assert other.dispatchers[0].ownership.drain(10.0)
     assert gap_entries(bus) == []
 
 
@@ -388,6 +388,6 @@ def test_nothing_is_noted_of_an_entry_that_is_known_to_be_gone(bus: Bus, connect
     held[0].ack()
     assert decode(bus.parts.session.get(path)[0], Ledger).parts == {}
     held[1].ack()
-    assert sub.lanes[0].hold.drain(10.0)
+    assert sub.dispatchers[0].ownership.drain(10.0)
     assert decode(bus.parts.session.get(path)[0], Ledger).parts == {}
     assert bus.parts.session.children(bus.parts.tree.queue("latest", "users"))[0] == []

@@ -12,7 +12,7 @@ import zkms
 from tests.support.buses import Connect, Eventually
 from zkms import Bus, GroupMismatch, InvalidArgument, LostOwnership, Message
 from zkms.consume.assignment import MemberLoad, assign, slow_ones
-from zkms.publish.routing import partition_of
+from zkms.publish.audience import partition_of
 from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.tree.records import Ledger, Part, Registration, Try, encode
 from zkms.zookeeper.operations import Delete, SetData

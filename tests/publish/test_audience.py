@@ -106,13 +106,13 @@ def test_nothing_is_missed_when_many_subscribe_at_once(
 
 def remember(bus: Bus) -> Members:
     """What the publisher knows of the topic now."""
-    return bus.parts.pipeline._membership.get("users")
+    return bus.parts.pipeline._audience.get("users")
 
 
 def make_the_watch_late(bus: Bus, known: Members) -> None:
     """The publisher has not heard yet that somebody came: it still has what it knew, and believes it."""
     known.stale = False
-    bus.parts.pipeline._membership._known["users"] = known
+    bus.parts.pipeline._audience._known["users"] = known
 
 
 def check_a_newcomer_gets_the_next_message(bus: Bus, connect: Connect) -> None:
@@ -153,7 +153,7 @@ def test_without_the_epoch_check_a_newcomer_would_be_left_out(
 
 def test_a_late_watch_does_not_leave_a_new_pattern_out(bus: Bus, connect: Connect) -> None:
     """The version of the list of patterns is checked in the transaction itself, as the topic's epoch is."""
-    membership = bus.parts.pipeline._membership
+    membership = bus.parts.pipeline._audience
     first = connect().subscribe("users.one")
     bus.publish("users.one", 0)
     known = membership.get("users.one")
@@ -191,7 +191,7 @@ def test_without_that_confirmation_somebody_would_be_overlooked(
     """Breaking the mechanism on purpose."""
 
     def unconfirmed(self: Pipeline, outgoing: object) -> Members:
-        snapshot = self._membership.get(outgoing.topic)
+        snapshot = self._audience.get(outgoing.topic)
         outgoing.targets = snapshot.members
         if not snapshot.members:
             raise NoSubscribers(outgoing.topic)
@@ -234,8 +234,8 @@ def check_views_do_not_go_back(
         thread.start()
         assert waiting.wait(10)
         raw.delete(tree.registration("users", vanishing.id))  # as its session's end does: no epoch moves
-        publisher._membership.forget("users")
-        assert [m.subscription for m in publisher._membership.get("users").members] == [staying.id]
+        publisher._audience.forget("users")
+        assert [m.subscription for m in publisher._audience.get("users").members] == [staying.id]
     thread.join(20)
     assert [staying.get(timeout=5).data for _ in range(2)] == [0, "late"]
     assert len(raw.get_children(tree.queue(vanishing.id, "users"))) == 1

@@ -59,7 +59,7 @@ def test_one_publish_after_a_burst_waits_for_nobody(bus, connect, monkeypatch) -
     assert sub.get(timeout=LONGEST_WAIT) is None
     gathered: list[Batch] = []
     monkeypatch.setattr(Batching, "_gather", lambda _self, batch, *_: gathered.append(batch))
-    bus._batching._crowd = 16  # as after the burst, whatever its last transaction carried
+    bus.parts.publisher._batching._commit._crowd = 16  # as after the burst, whatever its last transaction carried
     bus.publish("users", "alone")
     assert gathered == []
     assert sub.get(timeout=5).data == "alone"

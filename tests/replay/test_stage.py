@@ -16,6 +16,7 @@ from kazoo.client import KazooClient
 from zkms import Bus, InvalidArgument, ProducerFenced, Subscription
 from zkms.connect import committing as committing_bus
 from zkms.connect import connect as connect_bus
+from zkms.publish.publisher import Publisher
 from zkms.replay import stage as staging
 from zkms.replay.stage import Chunk, Committer, Connected, NotAllPublished, Stage, StagingFull, new_run
 from zkms.server.server import Server
@@ -67,15 +68,15 @@ def left(raw: KazooClient, tree: Tree) -> list[str]:
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, frames: int) -> None:
     """The process ends just before its next transaction."""
-    send, sent = Bus._send, []
+    send, sent = Publisher.send, []
 
-    def counted(self: Bus, *args: Any) -> Any:
+    def counted(self: Publisher, *args: Any) -> Any:
         if len(sent) == frames:
             raise KeyboardInterrupt
         sent.append(args)
         return send(self, *args)
 
-    monkeypatch.setattr(Bus, "_send", counted)
+    monkeypatch.setattr(Publisher, "send", counted)
 
 
 def test_what_the_winning_processes_have_staged_is_published_in_order(
@@ -142,15 +143,15 @@ def test_a_commit_killed_with_its_process_is_finished_by_another(
     code = f"""
 import os, signal
 from zkms.replay import stage as staging
-from zkms.bus import Bus
 from zkms.connect import committing, connect
-send, sent = Bus._send, []
+from zkms.publish.publisher import Publisher
+send, sent = Publisher.send, []
 def counted(self, *args):
     if len(sent) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     sent.append(args)
     return send(self, *args)
-Bus._send = counted
+Publisher.send = counted
 open_bus = lambda name: committing(connect({zookeeper.hosts!r}, {zookeeper_root!r}, producer=name, cleaner=False))
 chunks = [staging.Chunk(*each) for each in {[(c.part, c.number, c.topic, c.count) for c in chunks]!r}]
 staging.Committer(open_bus, "etl").commit({run!r}, 0, chunks)
@@ -168,16 +169,16 @@ def test_a_commit_that_was_only_thought_dead_cannot_go_on(
     """It is overtaken between two transactions, and its next one is refused."""
     users = bus.subscribe("users")
     run = new_run()
-    send, sent = Bus._send, []
+    send, sent = Publisher.send, []
 
-    def overtaken(self: Bus, *args: Any) -> Any:
+    def overtaken(self: Publisher, *args: Any) -> Any:
         sent.append(args)
         if len(sent) == 3:
-            monkeypatch.setattr(Bus, "_send", send)
+            monkeypatch.setattr(Publisher, "send", send)
             assert committing(zookeeper, zookeeper_root).commit(new_run(), 0, []) == 25
         return send(self, *args)
 
-    monkeypatch.setattr(Bus, "_send", overtaken)
+    monkeypatch.setattr(Publisher, "send", overtaken)
     with pytest.raises(ProducerFenced):
         committing(zookeeper, zookeeper_root).commit(run, 0, stage(bus, run, range(45)))
     assert received(users, 45) == list(range(45))

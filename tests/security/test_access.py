@@ -178,7 +178,7 @@ def test_a_lane_that_cannot_be_written_is_not_claimed_again_and_again(
     carl: zkms.Bus, connect: Connect, raw: Raw, tree: Tree, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody has put themselves where its dead letters belong: it waits longer each time, and goes on when it can."""
-    monkeypatch.setattr("zkms.consume.group_member.FIRST_REST", 0.5)
+    monkeypatch.setattr("zkms.consume.group_member.FIRST_PAUSE", 0.5)
     pat, bob = connect("pat"), connect("bob")
     given: list[float] = []
 

@@ -96,7 +96,7 @@ class Scene:
 
     def _at_hand(self, consumer: zkms.Consumer) -> int:
         """Messages that it has read and not given out."""
-        return sum(lane.inbox._messages for lane in consumer.lanes.values())
+        return sum(lane.inbox._messages for lane in consumer.dispatchers.values())
 
     def patterns(self) -> None:
         """The queue of a pattern overflows twice, and is purged by hand; its plain namesake gets all."""

@@ -20,10 +20,10 @@ import pytest
 from zkms_spark.analysis import find_violations
 from zkms_spark.errors import AnalysisError
 from zkms_spark.live import alerts
-from zkms_spark.live.alerts import Console, Topic, Webhook
+from zkms_spark.live.alerts import AlertWebhook, Console, Topic
 from zkms_spark.live.follow import Follower, follow
-from zkms_spark.live.progress import PENDING, Progress
-from zkms_spark.live.settings import Settings
+from zkms_spark.live.progress import PENDING, FollowProgress
+from zkms_spark.live.settings import FollowSettings
 from zkms_spark.live.slo import Slo
 from zkms_spark.live.window import Window, Windows
 from zkms_spark.schema import make_trail, read_trail
@@ -60,10 +60,10 @@ def gap(t: float, sub: str = "s") -> dict[str, Any]:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path: Path) -> FollowSettings:
     """A state of the test's own."""
     (tmp_path / "state" / "checkpoint").mkdir(parents=True)
-    return Settings("a trail", tmp_path / "state", Slo(p99=1.0, lag=15), late=60.0)
+    return FollowSettings("a trail", tmp_path / "state", Slo(p99=1.0, lag=15), late=60.0)
 
 
 class Collecting:
@@ -103,7 +103,7 @@ def test_a_job_killed_in_the_middle_and_started_again_has_the_batch_jobs_totals(
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     reached = batch_of(state)
-    settings = Settings(str(state / "trail"), state, Slo(), files=3, audit_every=0.0, once=True)
+    settings = FollowSettings(str(state / "trail"), state, Slo(), files=3, audit_every=0.0, once=True)
     follow(spark, settings, [])
     assert batch_of(state) > reached, (tmp_path / "log").read_text()
     trail = read_trail(spark, str(state / "trail")).cache()
@@ -145,7 +145,7 @@ def compare(trail: Any, windows: list[Window]) -> None:
 
 
 def test_a_batch_that_is_done_again_counts_once(
-    spark: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    spark: Any, settings: FollowSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed after the windows were written and before the progress was; without the window's number it doubles."""
     batch = make_trail(spark, [published(0, NOON), delivered(0, NOON, 0.1), published(10, NOON + 61)]).cache()
@@ -157,7 +157,7 @@ def test_a_batch_that_is_done_again_counts_once(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Progress, "save", killed)
+        patch.setattr(FollowProgress, "save", killed)
         with pytest.raises(KeyboardInterrupt):
             Follower(settings, []).take(batch, 0)
     assert total() == 20
@@ -182,7 +182,7 @@ def test_a_batch_that_is_done_again_counts_once(
 # -- windows -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_watermark_closes_windows_and_what_comes_later_still_counts(spark: Any, settings: Settings) -> None:
+def test_the_watermark_closes_windows_and_what_comes_later_still_counts(spark: Any, settings: FollowSettings) -> None:
     """Lag is judged when all trails of a minute are in; a node that comes later is counted, and said to be late."""
     told: list[float] = []
     follower = Follower(settings, [sink := Collecting()], lambda window: told.append(window.step))
@@ -204,7 +204,7 @@ def test_the_watermark_closes_windows_and_what_comes_later_still_counts(spark: A
     assert told == [NOON, NOON + 120]
 
 
-def test_a_clock_that_is_ahead_closes_nothing(spark: Any, settings: Settings) -> None:
+def test_a_clock_that_is_ahead_closes_nothing(spark: Any, settings: FollowSettings) -> None:
     """One node lives a day in the future: the minutes of the others stay open."""
     now = time.time()
     follower = Follower(settings, [])
@@ -215,7 +215,7 @@ def test_a_clock_that_is_ahead_closes_nothing(spark: Any, settings: Settings) ->
 
 def test_old_windows_go(spark: Any, tmp_path: Path) -> None:
     """The state is bounded: so are queues that nothing happens to any more, and alerts that cannot be sent."""
-    settings = Settings("a trail", tmp_path, late=0.0, keep=600.0)
+    settings = FollowSettings("a trail", tmp_path, late=0.0, keep=600.0)
     follower = Follower(settings, [])
     follower.take(make_trail(spark, [published(0, NOON)]), 0)
     follower.take(make_trail(spark, [published(10, NOON + 3600)]), 1)
@@ -261,14 +261,14 @@ def bad_minute(spark: Any) -> Any:
 
 
 def test_breaches_reach_the_console_the_webhook_and_a_topic(
-    spark: Any, settings: Settings, bus: Bus, zookeeper: Server, capsys: pytest.CaptureFixture[str]
+    spark: Any, settings: FollowSettings, bus: Bus, zookeeper: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each once; the webhook's first answers are errors."""
     heard = bus.subscribe("alerts")
     with listening([500, 503]) as (url, bodies):
         sinks = [
             Console(),
-            Webhook(url, sleep=lambda _seconds: None),
+            AlertWebhook(url, sleep=lambda _seconds: None),
             Topic("alerts", zookeeper.hosts, bus.parts.context.config.root),
         ]
         follower = Follower(settings, sinks)
@@ -286,15 +286,15 @@ def test_breaches_reach_the_console_the_webhook_and_a_topic(
 
 
 def test_a_sink_that_fails_stops_nothing_and_gets_its_alerts_later(
-    spark: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: Any, settings: FollowSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also if the job was killed meanwhile: alerts wait in the state."""
     monkeypatch.setattr(alerts, "PAUSE", 0.0)
     with listening([404]) as (url, bodies):
-        Follower(settings, [Webhook(url)]).take(bad_minute(spark), 0)
+        Follower(settings, [AlertWebhook(url)]).take(bad_minute(spark), 0)
     assert len(bodies) == 1  # 404 would be 404 again
     assert "it answered 404" in capsys.readouterr().err
-    again = Follower(settings, [Webhook(url)])  # nobody listens there now
+    again = Follower(settings, [AlertWebhook(url)])  # nobody listens there now
     again.rest()
     assert "has not taken 3 alerts" in capsys.readouterr().err
     broken = Collecting(failures=1)
@@ -307,7 +307,7 @@ def test_a_sink_that_fails_stops_nothing_and_gets_its_alerts_later(
     assert Follower(settings, []).progress.alerts == []
 
 
-def test_an_audits_violation_is_an_alert_once(spark: Any, settings: Settings, tmp_path: Path) -> None:
+def test_an_audits_violation_is_an_alert_once(spark: Any, settings: FollowSettings, tmp_path: Path) -> None:
     """The report's audit, of what has arrived."""
     own = {"run": "s", "node": "s", "host": "h", "source": "s-1-000001", "file": 1}
     other = {"run": "w", "node": "w", "host": "h", "source": "w-1-000001", "file": 1}
@@ -335,7 +335,7 @@ def test_an_audits_violation_is_an_alert_once(spark: Any, settings: Settings, tm
 # -- what cannot work --------------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_work_is_said_in_a_sentence(spark: Any, settings: Settings, tmp_path: Path) -> None:
+def test_what_cannot_work_is_said_in_a_sentence(spark: Any, settings: FollowSettings, tmp_path: Path) -> None:
     """Before anything is counted."""
     for wrong, sentence in (
         ({"webhook": "ftp://here"}, "is no webhook"),
@@ -344,14 +344,14 @@ def test_what_cannot_work_is_said_in_a_sentence(spark: Any, settings: Settings, 
         ({"files": 0}, "at least one file"),
     ):
         with pytest.raises(AnalysisError, match=sentence):
-            Settings("a trail", tmp_path, **wrong)
+            FollowSettings("a trail", tmp_path, **wrong)
     Follower(settings, []).take(make_trail(spark, [published(0, NOON)]), 0)
     with pytest.raises(AnalysisError, match="has the figures of a trail"):
-        Follower(Settings("another", settings.state), [])
+        Follower(FollowSettings("another", settings.state), [])
     (settings.state / "checkpoint").rmdir()
     with pytest.raises(AnalysisError, match="has lost its checkpoint"):
         Follower(settings, [])
-    nowhere = Settings(str(tmp_path / "nowhere"), tmp_path / "new", once=True)
+    nowhere = FollowSettings(str(tmp_path / "nowhere"), tmp_path / "new", once=True)
     with pytest.raises(AnalysisError, match="there is no trail in"):
         follow(spark, nowhere, [])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zkms.publish.routing import partition_of
+from zkms.publish.audience import partition_of
 
 
 def keys_for(partitions: int) -> list[str]:

@@ -9,6 +9,10 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
+from zkms.testing.fixtures import bus
+
+__all__ = ["bus"]  # the plugin's own, as users have it
+
 
 @pytest.fixture
 def connect(kazoo_clients: Callable[..., KazooClient]) -> Callable[..., KazooClient]:

@@ -20,7 +20,7 @@ from zkms.cli.exit_codes import Exit
 from zkms.errors import ZkmsError
 from zkms.trail import Trail
 from zkms.trail.event import COLUMNS, VERSION
-from zkms.trail.export.export import Exporter, NoTrail, Summary, find
+from zkms.trail.export.export import Exporter, ExportSummary, NothingRecorded, find
 from zkms.trail.recorder import FileRecorder
 
 
@@ -35,7 +35,7 @@ def record(trail: Path, node: str = "ann", count: int = 10, **options: Any) -> P
     return path
 
 
-def export(trail: Path, to: Path) -> Summary:
+def export(trail: Path, to: Path) -> ExportSummary:
     """As `zkms trail export` does."""
     return Exporter(str(to)).run(find([trail]))
 
@@ -292,7 +292,7 @@ def test_a_kill_at_any_moment_neither_loses_nor_doubles(trail: Path, tmp_path: P
     program = """
         import os, signal, sys
         from zkms.trail.export.export import Exporter, find
-        from zkms.trail.export.target import Parts, Target
+        from zkms.trail.export.target import Parts, ExportTarget
 
         moment, count = sys.argv[3], 0
 
@@ -363,9 +363,9 @@ def test_a_large_file_is_exported_in_batches(trail: Path, tmp_path: Path, monkey
 
 def test_nothing_to_export_is_said(tmp_path: Path) -> None:
     """A missing directory, and an empty one."""
-    with pytest.raises(NoTrail, match="no directory"):
+    with pytest.raises(NothingRecorded, match="no directory"):
         find([tmp_path / "missing"])
-    with pytest.raises(NoTrail, match="nothing was recorded"):
+    with pytest.raises(NothingRecorded, match="nothing was recorded"):
         find([tmp_path])
 
 

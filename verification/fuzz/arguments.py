@@ -21,7 +21,7 @@ from zkms.cli.messages.pub import _headers, _moment, _parse
 from zkms.config import Config
 from zkms.errors import InvalidArgument, ZkmsError
 from zkms.message.frame import pack
-from zkms.publish.routing import _fits
+from zkms.publish.audience import fits
 from zkms.security import parse_auth
 from zkms.subscribe.options import check_where
 
@@ -80,7 +80,7 @@ def check_where_(data: bytes) -> None:
         assert len(str(error)) < 1000
         return
     for headers in (None, {}, {"kind": "new"}):
-        assert _fits(headers, checked) in (True, False) if checked is not None else where is None
+        assert fits(headers, checked) in (True, False) if checked is not None else where is None
 
 
 def check_settings(data: bytes) -> None:

@@ -16,8 +16,7 @@ from zkms.deliver.inbox import Fetched
 from zkms.errors import CannotDecode, MessageTooLarge
 from zkms.message import frame as frames
 from zkms.message.decode import Decoder, Undecodable
-from zkms.publish.audience import Member, Members
-from zkms.publish.routing import route
+from zkms.publish.audience import Member, Members, route
 from zkms.tree.delayed_names import Delayed
 from zkms.tree.entry import parse_entry
 from zkms.tree.paths import Tree

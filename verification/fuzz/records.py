@@ -17,15 +17,14 @@ from zkms.admin.lag import _delayed, unacked_messages
 from zkms.cli.output import clock, duration, print_json, print_table
 from zkms.consume.assignment import MemberLoad, assign, slow_ones
 from zkms.consume.entry_state import EntryState
-from zkms.consume.group_member import _read_plan
+from zkms.consume.planner import read_plan
 from zkms.deliver.inbox import Fetched
 from zkms.errors import StoreError
 from zkms.message.frame import Frame, pack
 from zkms.names import is_pattern, matches
-from zkms.publish.audience import Member, patterns_in
+from zkms.publish.audience import Member, patterns_in, route
 from zkms.publish.limits import Room
 from zkms.publish.receipt import moved_to, removal
-from zkms.publish.routing import route
 from zkms.replay.stage import Chunk, Job, Staged, read_job
 from zkms.tree.entry import parse_entry
 from zkms.tree.paths import Tree, queues_of
@@ -93,7 +92,7 @@ def check(data: bytes) -> None:
     assert isinstance(_owner(data), str)
     assert isinstance(_describe(DeadLetterPlace("l", "t", "d.1.9.0000000001"), data, 1.0).foreign, bool)
     assert _queue("l#1", "t", data, STAT, (data, STAT)).entries == 1
-    assert decode_or_none(data, GroupPlan) is None or _read_plan(data) == decode_or_none(data, GroupPlan)
+    assert decode_or_none(data, GroupPlan) is None or read_plan(data) == decode_or_none(data, GroupPlan)
 
 
 def _show(record: Any) -> None:
@@ -116,7 +115,7 @@ def _use_registration(record: Registration, _data: bytes) -> None:
     assert 1 <= len(lanes) <= 1024
     packed = [pack(1, "k", {"kind": "new"}), pack(2)]
     for target in route([Member("l", record, topic="t")], packed, 3, frozenset()):
-        assert target.lane in lanes
+        assert target.queue[0] in lanes
     room = Room(record.limit, record.max_bytes, 10)
     assert room.less(Room(1, 1, 1)).budget(Room(1, 1, 1))
 

@@ -26,15 +26,15 @@ MECHANISMS = (
     Mechanism(
         "epoch check at publish",
         "zkms/publish/shipment.py",
-        "[Check(tree.topic(self.topic), snapshot.epoch)]",
-        "[Check(tree.topic(self.topic), -1)]",
+        "Check(tree.topic(self.topic), snapshot.epoch),",
+        "Check(tree.topic(self.topic), -1),",
         "tests/publish/test_audience.py::test_a_late_watch_does_not_leave_a_newcomer_out",
     ),
     Mechanism(
         "check of the list of patterns",
         "zkms/publish/shipment.py",
-        "operations.append(Check(tree.subscribers, snapshot.roll))",
-        "operations.append(Check(tree.subscribers, -1))",
+        "Check(tree.subscribers, snapshot.roll),",
+        "Check(tree.subscribers, -1),",
         "tests/publish/test_audience.py::test_a_late_watch_does_not_leave_a_new_pattern_out",
     ),
     Mechanism(
@@ -188,7 +188,7 @@ MECHANISMS = (
     Mechanism(
         "a partition is given back when nothing of it is in hand",
         "zkms/consume/dispatcher.py",
-        "            return self.out == 0\n",
+        "            return self.in_flight == 0\n",
         "            return True\n",
         "tests/guarantees/test_mechanisms.py::test_a_partition_moves_when_the_work_in_hand_is_done",
     ),

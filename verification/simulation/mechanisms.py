@@ -131,7 +131,7 @@ def _backwards(recover: Callable[[Any], None]) -> Callable[[Any], None]:
 
 def _at_once(wait: Callable[..., None]) -> Callable[..., None]:
     """A message that waits for another attempt, and is due already."""
-    return lambda lane, scope, message, _due: wait(lane, scope, message, 0.0)
+    return lambda dispatcher, scope, message, _due: wait(dispatcher, scope, message, 0.0)
 
 
 def _refused_late(ship: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -204,7 +204,7 @@ MECHANISMS = {
             patch=_changed(
                 "zkms.consume.group_member.GroupMember",
                 "_is_member",
-                lambda known: lambda rota, owner, _since: known(rota, owner, 2**63),
+                lambda known: lambda member, owner, _since: known(member, owner, 2**63),
             ),
         ),
         Mechanism(

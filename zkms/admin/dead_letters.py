@@ -34,8 +34,8 @@ from zkms.errors import (
 from zkms.message import frame as frames
 from zkms.message.frame import Extra, Packed
 from zkms.names import PARTITION_MARK
+from zkms.publish.audience import partition_of
 from zkms.publish.limits import MAX_ENTRIES
-from zkms.publish.routing import partition_of
 from zkms.publish.shipment import CARRIED_BYTES
 from zkms.security import hidden, masked
 from zkms.trail.event import called

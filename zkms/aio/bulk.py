@@ -3,92 +3,66 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, Iterable
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
 from zkms.aio.calls import Calls
 from zkms.aio.outbox import late
-from zkms.bus import Bus
 from zkms.errors import ConnectionLost, ZkmsError
 from zkms.message.frame import Packed
-from zkms.publish.many import stored
+from zkms.publish.options import Kind
+from zkms.publish.packer import Packer
+from zkms.publish.publisher import PackOne, Publisher, note_stored
 from zkms.publish.receipt import Receipt
-from zkms.publish.shipment import IfNobody
 
 log = logging.getLogger("zkms.aio")
 SLICE = 0.005
 """Seconds after which others on the loop may run."""
+AT_A_TIME = 64
+"""Messages that are packed between two looks at the clock."""
 
 
 class Bulk:
     """The frames of one call."""
 
-    def __init__(
-        self,
-        bus: Bus,
-        calls: Calls,
-        topic: str,
-        to_self: bool,
-        if_nobody: IfNobody,
-        timeout: float | None,
-        due: float | None = None,
-    ) -> None:
-        self._bus = bus
+    def __init__(self, publisher: Publisher, calls: Calls, kind: Kind, pack: PackOne, allowed: float) -> None:
+        self._publisher = publisher
         self._calls = calls
-        self._where = topic, to_self, if_nobody
-        self._due = due
-        self._allowed = bus._allowed(timeout)
-        self._deadline = time.monotonic() + self._allowed
-        self._largest = self._most = 0
-        """Bytes and messages that the next frame may have."""
+        self._kind = kind
+        self._pack = pack
+        self._allowed = allowed
+        self._deadline = time.monotonic() + allowed
+        self._packer = Packer((0, 0))
         self._futures: list[Future[Receipt]] = []
         self._checked = 0
         self._sending: Future[None] | None = None
-        self.given = 0
-        """Messages taken so far."""
+        self._taken = itertools.count()
+        """Counts the messages."""
 
-    async def take(self, messages: Iterable[Any], pack: Callable[[Any], Packed]) -> None:
+    async def take(self, messages: Iterable[Any] | AsyncIterable[Any]) -> None:
         """Pack and send them, with a pause for others on the loop now and then."""
         await self._send([])
         await self._sent()
-        frame: list[Packed] = []
-        size = given = 0
-        rest_at = time.monotonic() + SLICE
-        for data in messages:
-            self.given = given = given + 1
-            if not given & 63 and time.monotonic() > rest_at:  # seldom: this runs for every message
-                await asyncio.sleep(0)
-                rest_at = time.monotonic() + SLICE
-            packed = pack(data)
-            added = packed.size
-            if frame and (size + added > self._largest or len(frame) >= self._most):
-                await self._send(frame)
-                frame, size = [], 0
-                rest_at = time.monotonic() + SLICE
-            frame.append(packed)
-            size += added
-        if frame:
-            await self._send(frame)
-
-    async def take_slowly(self, messages: AsyncIterable[Any], pack: Callable[[Any], Packed]) -> None:
-        """The same of an asynchronous iterable."""
-        await self._send([])
-        await self._sent()
-        frame: list[Packed] = []
-        size = 0
-        async for data in messages:
-            self.given += 1
-            packed = pack(data)
-            if frame and (size + packed.size > self._largest or len(frame) >= self._most):
-                await self._send(frame)
-                frame, size = [], 0
-            frame.append(packed)
-            size += packed.size
-        if frame:
-            await self._send(frame)
+        if isinstance(messages, AsyncIterable):
+            async for data in messages:
+                for frame in self._packer.fill((self._pack(data, next(self._taken)),)):
+                    await self._send(frame)
+        else:
+            packed = map(self._pack, messages, self._taken)
+            rest_at = time.monotonic() + SLICE
+            while some := [*itertools.islice(packed, AT_A_TIME)]:
+                for frame in self._packer.fill(some):
+                    await self._send(frame)
+                    rest_at = time.monotonic() + SLICE
+                if time.monotonic() > rest_at:
+                    await asyncio.sleep(0)
+                    rest_at = time.monotonic() + SLICE
+        if self._packer.packed:
+            await self._send(self._packer.packed)
 
     async def _send(self, frame: list[Packed]) -> None:
         """Send a frame, if there is one, and find out what the next may have: while that is packed."""
@@ -107,8 +81,8 @@ class Bulk:
     def _transmit(self, frame: list[Packed]) -> None:
         """On the thread for publishing, which waits while too much is under way."""
         if frame:
-            self._futures.append(self._bus._send(self._where[0], frame, *self._where[1:], self._deadline, self._due))
-        self._largest, self._most = self._bus._frame_budget(self._where[0], self._deadline, self._due)
+            self._futures.append(self._publisher.send(self._kind, frame, self._deadline))
+        self._packer.budget = self._publisher.budget(self._kind, self._deadline)
 
     async def end(self) -> list[Receipt]:
         """Wait for everything: a receipt for each frame."""
@@ -124,7 +98,7 @@ class Bulk:
                 await self._answer(future)
             except ZkmsError as other:
                 log.debug("another frame of the same call failed: %s", other)
-        error.add_note(f"{stored(self._futures)} of the {self.given} messages taken were stored")
+        note_stored(error, self._futures, next(self._taken))
 
     async def _answer(self, future: Future[Receipt]) -> Receipt:
         if not future.done():

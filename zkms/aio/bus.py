@@ -8,10 +8,9 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import msgspec
 
@@ -25,7 +24,7 @@ from zkms.aio.bulk import Bulk
 from zkms.aio.calls import Calls
 from zkms.aio.consumer import Consumer
 from zkms.aio.message import Handler, Message, OnError
-from zkms.aio.outbox import Kind, Outbox, late
+from zkms.aio.outbox import Outbox, late
 from zkms.aio.publisher import TopicPublisher
 from zkms.aio.receipt import Receipt
 from zkms.aio.stream import Stream
@@ -34,23 +33,20 @@ from zkms.aio.supply import Supply
 from zkms.aio.transaction import Transaction
 from zkms.aio.waiting import Waiting
 from zkms.bus import Bus as ThreadedBus
-from zkms.checks import Codec, check_codec, check_positive, check_seconds
+from zkms.checks import Codec, check_positive, check_seconds
 from zkms.config import Config
 from zkms.deliver.live import AckMode, OnGap
-from zkms.errors import AlreadySubscribed, Closed, DuplicateMessage, InvalidArgument, ZkmsError
-from zkms.message.encode import pack
-from zkms.message.frame import Packed
+from zkms.errors import AlreadySubscribed, Closed, InvalidArgument, ZkmsError
 from zkms.names import check_topic, matches
-from zkms.publish.delayed import due_at
+from zkms.publish.options import ManyOptions, PublishOptions, StreamOptions
+from zkms.publish.publisher import refuse_duplicate
 from zkms.publish.receipt import Receipt as ThreadedReceipt
-from zkms.publish.shipment import IfNobody
 from zkms.request_reply import Answers
 from zkms.subscribe.options import (
     DEFAULT_LIMIT,
     DEFAULT_PARTITIONS,
     Overflow,
     SubscribeOptions,
-    check_target,
 )
 from zkms.tree.records import DEFAULT_BYTES
 
@@ -66,7 +62,8 @@ class Bus:
     def __init__(self, bus: ThreadedBus) -> None:
         self._bus = bus
         self._calls = Calls(self._orphaned)
-        self._outbox = Outbox(bus, self._calls)
+        self._publisher = bus.parts.publisher
+        self._outbox = Outbox(self._publisher, self._calls)
         bus.replies.submit = self._calls.submit
         self._subscriptions: dict[tuple[str, str | None], Subscription | Consumer] = {}
         """The latest for each topic and name."""
@@ -165,36 +162,19 @@ class Bus:
     # -- publish -------------------------------------------------------------------------------------------------
 
     async def publish(
-        self,
-        topic: str,
-        data: Any,
-        *,
-        key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        priority: int = 0,
-        delay: float | None = None,
-        at: float | datetime | None = None,
-        ttl: float | None = None,
-        id: str | None = None,
-        to_self: bool = True,
-        if_nobody: IfNobody = "raise",
-        codec: Codec | None = None,
-        timeout: float | None = None,
+        self, topic: str, data: Any, *, timeout: float | None = None, **options: Unpack[PublishOptions]
     ) -> Receipt:
         """Store a message in the queue of every subscription of the topic, or of none; return when it is stored.
 
         Raises as the threaded one does. When cancelled, it may have been stored or not; before it is sent, it is not.
         """
         self._check_open()
-        due = due_at(delay, at, ttl, to_self=to_self)
-        packed = self._bus.packed(topic, data, key, headers, id, codec, priority=priority, ttl=ttl)
-        deadline = time.monotonic() + self._bus._allowed(timeout)
-        self._bus.options(topic, to_self, if_nobody)
+        kind, packed = self._publisher.prepare(topic, data, **options)
+        deadline = time.monotonic() + self._publisher.allowed(timeout)
         await self._subscribed(topic, deadline)
-        kind = Kind(topic, to_self, if_nobody, packed.codec, priority, due)
         receipt = await self._outbox.send(kind, packed, deadline)
-        if id is not None and receipt.duplicate_of is not None:
-            raise DuplicateMessage(topic, id, receipt.duplicate_of)
+        if packed.id is not None:
+            refuse_duplicate(topic, packed.id, receipt)
         return Receipt(receipt, self._calls)
 
     async def _subscribed(self, topic: str, deadline: float) -> None:
@@ -212,38 +192,20 @@ class Bus:
         topic: str,
         messages: Iterable[Any] | AsyncIterable[Any],
         *,
-        key: Callable[[Any], str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        priority: int = 0,
-        delay: float | None = None,
-        at: float | datetime | None = None,
-        ttl: float | None = None,
-        id: Callable[[Any], str] | None = None,
-        to_self: bool = True,
-        if_nobody: IfNobody = "raise",
-        codec: Codec | None = None,
         timeout: float | None = None,
+        **options: Unpack[ManyOptions],
     ) -> list[Receipt]:
         """Publish many messages the fast way: packed into frames, several in flight. One receipt a message, in order.
 
         As the threaded one; `messages` may also be an asynchronous iterable. When cancelled, no more are sent.
         """
         self._check_open()
-        self._bus.options(check_target(topic), to_self, if_nobody)
-        codec = check_codec(codec) or self._bus.parts.context.config.codec
-        due = due_at(delay, at, ttl, to_self=to_self)
-        bulk = Bulk(self._bus, self._calls, topic, to_self, if_nobody, timeout, due)
-        await self._subscribed(topic, time.monotonic() + self._bus._allowed(timeout))
-
-        def packed(data: Any) -> Packed:
-            own_key, own_id = key(data) if key else None, id(data) if id else None
-            return pack(data, own_key, headers, own_id, codec, priority=priority, ttl=ttl)
-
+        allowed = self._publisher.allowed(timeout)
+        kind, pack = self._publisher.prepare_many(topic, **options)
+        bulk = Bulk(self._publisher, self._calls, kind, pack, allowed)
+        await self._subscribed(topic, time.monotonic() + allowed)
         try:
-            if isinstance(messages, AsyncIterable):
-                await bulk.take_slowly(messages, packed)
-            else:
-                await bulk.take(messages, packed)
+            await bulk.take(messages)
             receipts = await bulk.end()
         except ZkmsError as error:
             await bulk.give_up(error)
@@ -254,34 +216,15 @@ class Bus:
         shared = Receipt(receipt, self._calls)
         return [shared if one is receipt else Receipt(one, self._calls) for one in receipt.each()]
 
-    def publisher(
-        self,
-        topic: str,
-        *,
-        linger: float = 0.005,
-        max_in_flight: int = 20_000,
-        to_self: bool = True,
-        if_nobody: IfNobody = "raise",
-        codec: Codec | None = None,
-        timeout: float | None = None,
-    ) -> TopicPublisher:
+    def publisher(self, topic: str, **options: Unpack[StreamOptions]) -> TopicPublisher:
         """Publish a stream of messages to one topic; use it in `async with`, or `await` it and close() it.
 
         Its send() packs what comes within `linger` seconds; `await sent.result()` waits until the message is stored. At
         most `max_in_flight` messages are on their way: past that, send() waits.
         """
         self._check_open()
-        make = functools.partial(
-            self._bus.publisher,
-            check_topic(topic),
-            linger=linger,
-            max_in_flight=max_in_flight,
-            to_self=to_self,
-            if_nobody=if_nobody,
-            codec=codec,
-            timeout=timeout,
-        )
-        return TopicPublisher(self._calls, topic, make, self._bus._allowed(timeout))
+        make = functools.partial(self._publisher.stream, check_topic(topic), **options)
+        return TopicPublisher(self._calls, topic, make, self._publisher.allowed(options.get("timeout")))
 
     def transaction(self, timeout: float | None = None) -> Transaction:
         """Ack and publish as one: `async with bus.transaction() as tx: tx.ack(message); tx.publish(...)`.

@@ -19,22 +19,20 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from zkms.aio.loading import Load, Loader, late
+from zkms.aio.loading import Load
 from zkms.aio.opening import Opening
 from zkms.aio.receipt import Receipt
 from zkms.aio.waiting import returned
 from zkms.cache.cache import Cache as ThreadedCache
-from zkms.cache.cache import _Abandoned
-from zkms.cache.decorator import Bound, CacheInfo, decorate
-from zkms.cache.decorator import Cached as ThreadedCached
+from zkms.cache.core import CacheCore, Loader
+from zkms.cache.decorator import CachedFunction, MakeKey, MakeTags
 from zkms.cache.keys import Key, check_tags
-from zkms.cache.outcome import Outcome
+from zkms.cache.outcome import NOT_YET, Outcome, deadline_of, unsent
 from zkms.cache.settings import CacheSettings
 from zkms.cache.stats import CacheEvent, CacheStats, OnEvent
-from zkms.cache.store import MISSING, UNTRUSTED, Flight, clock
-from zkms.cache.waiting import NOT_YET, InvalidationWait
+from zkms.cache.store import MISSING, UNTRUSTED, AbandonedLoad, Flight
 from zkms.checks import check_seconds
-from zkms.errors import Closed, ConnectionLost, InvalidArgument, UsedAfterFork, ZkmsError
+from zkms.errors import Closed, ConnectionLost, InvalidArgument, ZkmsError
 from zkms.publish.receipt import Receipt as ThreadedReceipt
 
 if TYPE_CHECKING:
@@ -185,36 +183,19 @@ class Cache:
         A load goes on as long as anyone waits for it, and is cancelled with the last of them. What a loader raises is
         passed on and not kept.
         """
-        store = self.threaded._store
-        if clock() < store.until:
-            try:
-                with store.lock:
-                    value = store.at_hand[key]
-                    store.touched(key)
-                    store.hits += 1
-                    return value
-            except (KeyError, TypeError):
-                pass  # not here, or no key at all: the way below knows which
-        value = await self._load(self.threaded, key, loader or self._loader, tags, timeout)
+        core = self.threaded.core
+        value = core.store.hit(key)
+        if value is not MISSING:
+            return value
+        self._calls.check_loop()
+        loader = loader or self._loader
+        patience = core.patience(loader, timeout)
+        value = core.known(key) if loader is None else await self._load(core, key, loader, tags, patience)
         return default if value is MISSING else value
 
-    async def _load(
-        self,
-        cache: ThreadedCache,
-        key: Key,
-        loader: Loader | None,
-        tags: str | Iterable[str],
-        timeout: float | None,
-    ) -> Any:
-        self._calls.check_loop()
-        if loader is not None and not callable(loader):
-            raise InvalidArgument(f"loader must be callable, not {loader!r:.60}; a value to fall back on is default=")
-        patience = cache.settings.load_timeout if timeout is None else check_seconds("timeout", timeout)
-        if loader is None:
-            _, value = cache.look(key)
-            return MISSING if value is UNTRUSTED else value
-        store = cache._store
-        plain, names = cache._check(key), check_tags(tags) if tags else ()
+    async def _load(self, core: CacheCore, key: Key, loader: Loader, tags: str | Iterable[str], patience: float) -> Any:
+        store = core.store
+        plain, names = core.check(key), check_tags(tags) if tags else ()
         while True:
             value = store.find(plain)
             if value is UNTRUSTED:
@@ -223,7 +204,7 @@ class Cache:
                 return value
             if value is not MISSING:
                 return value
-            flight, mine = store.begin(plain, names, self, cache.settings.load_timeout)
+            flight, mine = store.begin(plain, names, self, core.settings.load_timeout)
             try:
                 if mine:
                     load = Load(store, flight, loader, key, functools.partial(self._loads.pop, flight))
@@ -232,7 +213,7 @@ class Cache:
                 if flight in self._loads:
                     return await self._loads[flight].joined(patience, self.name)
                 return await self._join(flight, patience)
-            except _Abandoned:
+            except AbandonedLoad:
                 continue  # whoever loaded was cancelled or interrupted, which is no answer to us
 
     async def _join(self, flight: Flight, patience: float) -> Any:
@@ -241,7 +222,7 @@ class Cache:
             async with asyncio.timeout(patience):
                 await self._calls.finished(flight.future)
         except TimeoutError:
-            raise late(self.name, flight, patience) from None
+            raise flight.late(self.name, "task", patience) from None
         return flight.future.result()
 
     def __contains__(self, key: Key) -> bool:
@@ -272,11 +253,8 @@ class Cache:
         self, key: Key, value: Any, *, tags: str | Iterable[str] = (), wait: float | None = None
     ) -> Outcome | None:
         """Keep a new value here and drop the old one everywhere else: for caches that have no database behind them."""
-        cache, deadline = self.threaded, _deadline(wait)
-        plain, names = cache._check(key), check_tags(tags) if tags else ()
-        cache._leases.take(plain)
-        cache._store.replace(plain, value, names)
-        return await self._await(cache._node.send([plain]), deadline)
+        deadline = deadline_of(wait)
+        return await self._await(self.threaded.core.put(key, value, tags), deadline)
 
     async def invalidate(self, key: Key, wait: float | None = None) -> Outcome | None:
         """Drop a key on every node: here before this returns, elsewhere soon.
@@ -289,20 +267,20 @@ class Cache:
 
     async def invalidate_many(self, keys: Iterable[Key], wait: float | None = None) -> Outcome | None:
         """Drop several keys on every node, as invalidate() does one."""
-        deadline = _deadline(wait)
-        return await self._await(self.threaded.send(keys), deadline)
+        deadline = deadline_of(wait)
+        return await self._await(self.threaded.core.drop(keys), deadline)
 
     async def invalidate_tag(self, tag: str | Iterable[str], wait: float | None = None) -> Outcome | None:
         """Drop on every node what was kept with this tag, or with one of these tags."""
-        deadline = _deadline(wait)
-        return await self._await(self.threaded.send(tags=check_tags(tag)), deadline)
+        deadline = deadline_of(wait)
+        return await self._await(self.threaded.core.drop(tags=tag), deadline)
 
     async def clear(self, everywhere: bool = True, wait: float | None = None) -> Outcome | None:
         """Drop everything, on every node or only here."""
-        deadline = _deadline(wait)
+        deadline = deadline_of(wait)
         if not everywhere:
             return self.threaded.clear(everywhere=False)
-        return await self._await(self.threaded.send(everything=True), deadline)
+        return await self._await(self.threaded.core.drop(everything=True), deadline)
 
     async def _await(self, sent: Future[ThreadedReceipt], deadline: float | None) -> Outcome | None:
         """With a deadline: what came of an invalidation."""
@@ -313,17 +291,13 @@ class Cache:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                 await self._calls.finished(sent)
             receipt = sent.result()
-        except TimeoutError:
-            return Outcome(error=ConnectionLost("the invalidation could not be sent in time; it is tried on"))
-        except (Closed, UsedAfterFork):
-            raise
-        except ZkmsError as error:
-            return Outcome(error=error)
+        except (TimeoutError, ZkmsError) as error:
+            return unsent(error)
         return await self._wait(receipt, deadline)
 
     async def _wait(self, receipt: ThreadedReceipt, deadline: float) -> Outcome:
         """As InvalidationWait.wait() does."""
-        waiting = InvalidationWait(self._bus.threaded, receipt, self.threaded.settings.max_staleness)
+        waiting = self.threaded.core.node.waiting(receipt)
         own = Receipt(receipt, self._calls)
         while True:
             try:
@@ -347,57 +321,42 @@ class Cache:
     def cached(
         self,
         *,
-        key: Callable[..., Key] | None = None,
-        tags: str | Iterable[str] | Callable[..., Iterable[str]] = (),
+        key: MakeKey | None = None,
+        tags: MakeTags = (),
         name: str | None = None,
     ) -> Callable[[F], Cached]:
         """Decorate a coroutine function, in the manner of functools: its results are kept by its arguments.
 
         As zkms.Cache.cached(); what it gives is awaited, and so are its `cache_clear()` and `invalidate()`.
         """
-        cache = self.threaded
-        return lambda function: Cached(self, decorate(cache, function, key, tags, name, coroutines=True))
+        core = self.threaded.core
+        return lambda function: Cached(self, core, function, key, tags, name)
 
 
-class Cached:
+class Cached(CachedFunction):
     """A coroutine function whose results are kept. Called like the function itself."""
 
-    def __init__(self, cache: Cache, cached: ThreadedCached) -> None:
-        functools.update_wrapper(self, cached._function)
+    def __init__(
+        self,
+        cache: Cache,
+        core: CacheCore,
+        function: Callable[..., Any],
+        key: MakeKey | None,
+        tags: MakeTags,
+        name: str | None,
+    ) -> None:
+        super().__init__(core, function, key, tags, name, coroutines=True)
         self._cache = cache
-        self._cached = cached
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The kept result for these arguments, or the function's own."""
-        cached = self._cached
-        cached._calls += 1
-
-        def load(_key: Key) -> Any:
-            cached._loads += 1
-            return cached._function(*args, **kwargs)
-
-        key, tags = cached.cache_key(*args, **kwargs), cached.cache_tags(*args, **kwargs)
-        return await self._cache.get(key, load, tags=tags)
-
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Methods: the instance is the first argument, so `key=` has to make a key of it."""
-        return self if instance is None else Bound(self, instance)
-
-    def __repr__(self) -> str:
-        return repr(self._cached)
-
-    def cache_info(self) -> CacheInfo:
-        """How often a result was there, and how often it had to be computed."""
-        return self._cached.cache_info()
+        load = self.counted(args, kwargs)
+        return await self._cache.get(self.cache_key(*args, **kwargs), load, tags=self.cache_tags(*args, **kwargs))
 
     async def cache_clear(self, wait: float | None = None) -> Outcome | None:
         """Drop all results of this function, on every node."""
-        return await self._cache.invalidate_tag(self._cached._tag, wait)
+        return await self._cache.invalidate_tag(self.tag, wait)
 
     async def invalidate(self, *args: Any, wait: float | None = None, **kwargs: Any) -> Outcome | None:
         """Drop the result for these arguments, on every node."""
-        return await self._cache.invalidate(self._cached.cache_key(*args, **kwargs), wait)
-
-
-def _deadline(wait: float | None) -> float | None:
-    return None if wait is None else time.monotonic() + check_seconds("wait", wait)
+        return await self._cache.invalidate(self.cache_key(*args, **kwargs), wait)

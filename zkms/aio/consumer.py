@@ -60,7 +60,7 @@ class Consumer(Reading[ThreadedConsumer, Supply]):
         self._supply.attach(source)
 
     async def close(self, timeout: float = 5.0) -> None:
-        """Stop reading, and keep the place: finish the message in hand, give the rest back to be delivered again.
+        """Stop reading, and keep the place: finish the message in flight, give the rest back to be delivered again.
 
         A handler that is still busy after `timeout` seconds is cancelled, and its message is delivered again. When this
         call is cancelled, it goes on in the background.

@@ -8,12 +8,10 @@ from contextvars import ContextVar
 from typing import Any
 
 from zkms.aio.waiting import returned
-from zkms.cache.cache import RecursiveLoad, _Abandoned
+from zkms.cache.core import Loader
 from zkms.cache.keys import Key
-from zkms.cache.store import CacheStore, Flight
-from zkms.errors import Timeout
+from zkms.cache.store import AbandonedLoad, CacheStore, Flight
 
-Loader = Callable[[Any], Any]
 _carrying: ContextVar[tuple[Flight, ...]] = ContextVar("zkms-aio-loading", default=())
 """What the current task, or one that started it, is loading."""
 
@@ -37,7 +35,7 @@ class Load:
     def _land(self, task: asyncio.Task[Any]) -> None:
         self._done()
         if task.cancelled():
-            self._store.fail(self._flight, _Abandoned())
+            self._store.fail(self._flight, AbandonedLoad())
         elif (error := task.exception()) is not None:
             self._store.fail(self._flight, error)
         else:
@@ -53,10 +51,10 @@ class Load:
     async def joined(self, seconds: float, cache: str) -> Any:
         """For all others: at most so many seconds."""
         if self._flight in _carrying.get():
-            raise RecursiveLoad(f"the loader of {self._flight.key!r:.80} asks for {self._flight.key!r:.80} itself")
+            raise self._flight.recursive()
         await self._wait(seconds)
         if not self._task.done():
-            raise late(cache, self._flight, seconds)
+            raise self._flight.late(cache, "task", seconds)
         return self._flight.future.result()
 
     async def _wait(self, seconds: float | None) -> None:
@@ -68,8 +66,3 @@ class Load:
             if not self._waiting and not self._task.done():
                 self._given_up = True
                 self._task.cancel()
-
-
-def late(cache: str, flight: Flight, seconds: float) -> Timeout:
-    """What one who waits for another's load gets in the end."""
-    return Timeout(f"cache {cache!r}: another task has been loading {flight.key!r:.80} for more than {seconds:g} s")

@@ -34,8 +34,8 @@ class Stored:
     async def _wait(self) -> None:
         for future, entry, message in self._parts:
             if future is not None and not future.done():
-                await _done(future, entry.lane.patience)
-            entry.lane.until(future, message)
+                await _done(future, entry.dispatcher.patience)
+            entry.dispatcher.wait_until_stored(future, message)
 
 
 class Sent:

@@ -1,64 +1,40 @@
-"""Publishes that are awaited at the same time share transactions, and one thread sends them.
+"""Group commit for tasks: publishes that are awaited at the same time share transactions, and one thread sends them.
 
-A publish on an idle bus goes out at once. While a few transactions are under way, what comes to the same topic is
-gathered, as threads' publishes are (see batching.py). What nobody awaits any more is not sent.
+`GroupCommit` decides which ones and when (see publish/batching.py). What nobody awaits any more is not sent.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from zkms.aio.calls import Calls
-from zkms.bus import Bus
 from zkms.errors import Closed, ConnectionLost, ZkmsError
 from zkms.message.frame import Packed
-from zkms.publish.batching import MAX_BYTES, MAX_MESSAGES, UNDER_WAY
+from zkms.publish.batching import Batch, GroupCommit
+from zkms.publish.options import Kind
+from zkms.publish.packer import Packer
+from zkms.publish.publisher import Publisher
 from zkms.publish.receipt import Receipt
-from zkms.publish.shipment import IfNobody
 
 
-class Kind(NamedTuple):
-    """What messages must have in common to travel together."""
-
-    topic: str
-    to_self: bool
-    if_nobody: IfNobody
-    codec: str | None
-    priority: int = 0
-    due: float | None = None
-
-
+@dataclass(slots=True, eq=False)
 class Waiting:
     """A message, and who awaits its receipt."""
 
-    def __init__(self, packed: Packed, deadline: float, receipt: asyncio.Future[Receipt]) -> None:
-        self.packed = packed
-        self.deadline = deadline
-        self.receipt = receipt
-        self.sent = False
+    packed: Packed
+    receipt: asyncio.Future[Receipt]
+    sent: bool = False
 
 
-class Batch:
-    """Messages of one kind, in the order of their publishes."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class AwaitedBatch(Batch):
+    """Messages of one kind, in the order of their publishes, and who awaits each."""
 
-    def __init__(self, kind: Kind) -> None:
-        self.kind = kind
-        self.waiting: list[Waiting] = []
-        self._size = 0
-
-    def take(self, waiting: Waiting) -> bool:
-        """Add a message, unless there is no room; one that is larger than all of it goes alone."""
-        size = waiting.packed.size
-        if self.waiting and (len(self.waiting) >= MAX_MESSAGES or self._size + size > MAX_BYTES):
-            return False
-        self.waiting.append(waiting)
-        self._size += size
-        return True
+    waiting: list[Waiting] = field(default_factory=list)
 
 
 Frames = list[tuple[list[Waiting], Future[Receipt]]]
@@ -67,31 +43,24 @@ Frames = list[tuple[list[Waiting], Future[Receipt]]]
 class Outbox:
     """Gathers single messages of one event loop. Used on that loop only."""
 
-    def __init__(self, bus: Bus, calls: Calls) -> None:
-        self._bus = bus
+    def __init__(self, publisher: Publisher, calls: Calls) -> None:
+        self._publisher = publisher
         self._calls = calls
-        self._batches: deque[Batch] = deque()
-        self._last: dict[Kind, Batch] = {}
-        """By kind: the batch that takes more, if there is one."""
-        self._under_way = 0
+        self._commit = GroupCommit(AwaitedBatch)
         self._sending = False
+        """Whether the thread is busy with a batch: what comes meanwhile is gathered."""
         self._idle = asyncio.Event()
         self._idle.set()
 
     async def send(self, kind: Kind, packed: Packed, deadline: float) -> Receipt:
         """Store a message; when cancelled before it is sent, it never is."""
-        receipt: asyncio.Future[Receipt] = self._calls.loop.create_future()
-        waiting = Waiting(packed, deadline, receipt)
-        batch = self._last.get(kind)
-        if batch is None or not batch.take(waiting):
-            batch = self._last[kind] = Batch(kind)
-            batch.take(waiting)
-            self._batches.append(batch)
-            self._idle.clear()
+        waiting = Waiting(packed, self._calls.loop.create_future())
+        self._commit.add(kind, packed, deadline, time.monotonic()).waiting.append(waiting)
+        self._idle.clear()
         self._advance()
         try:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                return await receipt
+                return await waiting.receipt
         except TimeoutError as error:
             if isinstance(error, ZkmsError):
                 raise
@@ -103,61 +72,66 @@ class Outbox:
             async with asyncio.timeout(timeout):
                 await self._idle.wait()
         except TimeoutError:
-            for batch in self._batches:
+            for batch in self._commit.waiting:
                 _fail(batch.waiting, Closed("the bus was closed before this was sent"))
 
     def _advance(self) -> None:
         """Send the next batch, if it may go."""
-        while self._batches and not self._sending and self._under_way < UNDER_WAY:
-            batch = self._batches.popleft()
-            if self._last.get(batch.kind) is batch:
-                del self._last[batch.kind]
+        commit = self._commit
+        while commit.waiting and not self._sending and not commit.wait(commit.waiting[0], time.monotonic()):
+            batch = commit.waiting[0]
+            commit.start(batch, time.monotonic())
             wanted = [each for each in batch.waiting if not each.receipt.done()]
-            if not wanted:
-                continue
             for each in wanted:
                 each.sent = True
             try:
-                job = self._calls.submit_send(self._transmit, batch.kind, wanted)
+                if not wanted:
+                    commit.ended()
+                    continue
+                job = self._calls.submit_send(self._transmit, batch.kind, wanted, batch.deadline)
             except Closed as error:
+                commit.ended()
                 _fail(wanted, error)
                 continue
             self._sending = True
             job.add_done_callback(lambda job, wanted=wanted: self._calls.post(self._sent, wanted, job))  # type: ignore[misc]
-        if not (self._batches or self._sending or self._under_way):
+        if not (commit.waiting or commit.under_way):
             self._idle.set()
 
-    def _transmit(self, kind: Kind, waiting: Sequence[Waiting]) -> Frames:
+    def _transmit(self, kind: Kind, waiting: Sequence[Waiting], deadline: float) -> Frames:
         """On the thread for publishing: as many frames as the queues' limits ask for, mostly one."""
-        deadline = max(each.deadline for each in waiting)
         frames: Frames = []
-        position = 0
-        while position < len(waiting):
-            _, most = self._bus._frame_budget(kind.topic, deadline, kind.due)
-            part = list(waiting[position : position + most])
-            packed = [each.packed for each in part]
+        rest = iter(waiting)
+        packer = Packer(self._publisher.budget(kind, deadline))
+
+        def send(packed: list[Packed]) -> None:
+            part = [next(rest) for _ in packed]
             try:
-                reply = self._bus._send(kind.topic, packed, kind.to_self, kind.if_nobody, deadline, kind.due)
+                reply = self._publisher.send(kind, packed, deadline)
             except Exception as error:  # noqa: BLE001 - those of the frames before are stored all the same
                 reply = Future()
                 reply.set_exception(error)
             frames.append((part, reply))
-            position += len(part)
+
+        for packed in packer.fill(each.packed for each in waiting):
+            send(packed)
+        send(packer.packed)
         return frames
 
     def _sent(self, waiting: Sequence[Waiting], job: Future[Frames]) -> None:
         self._sending = False
+        self._commit.ended()
         error = job.exception()
         if error is not None:
             _fail(waiting, error)
         else:
             for part, reply in job.result():
-                self._under_way += 1
+                self._commit.under_way += 1
                 reply.add_done_callback(lambda reply, part=part: self._calls.post(self._answered, part, reply))  # type: ignore[misc]
         self._advance()
 
     def _answered(self, waiting: Sequence[Waiting], reply: Future[Receipt]) -> None:
-        self._under_way -= 1
+        self._commit.ended()
         try:
             receipt = reply.result()
         except (Exception, CancelledError) as error:  # noqa: BLE001 - whatever it is, it is for those who wait

@@ -1,4 +1,4 @@
-"""From a consumer's lanes to the event loop: messages that may be given out, in order."""
+"""From a consumer's partitions to the event loop: messages that may be delivered, in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zkms.message.message import Message
 
 
 class Supply(Waiting):
-    """Takes what a threaded consumer may give out."""
+    """Takes what a threaded consumer may deliver."""
 
     def __init__(
         self, calls: Calls, topic: str, on_gap: OnGap | None, on_error: OnError | None, *, pulled: bool
@@ -67,7 +67,7 @@ class Supply(Waiting):
             return []
         some, stored = source.take_at_once(most)
         if self._told or (stored is not None and not _is_stored(stored)):
-            source.give_back(some)
+            source.put_back(some)
             return []
         return some
 
@@ -82,18 +82,18 @@ class Supply(Waiting):
         try:
             await self.tell()
         except asyncio.CancelledError:
-            source.give_back(taken)
+            source.put_back(taken)
             raise
 
     async def _is_reserved(self, source: Consumer, taken: list[Message], stored: Future[None]) -> bool:
-        """Wait until it is stored that a message is given out; False if its lane was lost meanwhile."""
+        """Wait until it is stored that a message is delivered; False if its partition was lost meanwhile."""
         try:
             await self.until(stored)
         except asyncio.CancelledError:
-            source.give_back(taken)
+            source.put_back(taken)
             raise
         if self.closed:
-            source.give_back(taken)
+            source.put_back(taken)
         return not self.closed and _is_stored(stored)
 
     async def until(self, stored: Future[None]) -> None:

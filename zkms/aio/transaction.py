@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from zkms.aio.calls import Calls
 from zkms.aio.message import Message
 from zkms.aio.receipt import Receipt
-from zkms.checks import Codec
+from zkms.publish.options import PublishOptions
 from zkms.transaction import Transaction as ThreadedTransaction
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-    from zkms.publish.shipment import IfNobody
 
 
 class Transaction:
@@ -37,37 +33,9 @@ class Transaction:
         """Done with, if all of the transaction is stored."""
         self._transaction.ack(message)
 
-    def publish(
-        self,
-        topic: str,
-        data: Any,
-        *,
-        key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        priority: int = 0,
-        delay: float | None = None,
-        at: float | datetime | None = None,
-        ttl: float | None = None,
-        id: str | None = None,
-        to_self: bool = True,
-        if_nobody: IfNobody = "raise",
-        codec: Codec | None = None,
-    ) -> None:
+    def publish(self, topic: str, data: Any, **options: Unpack[PublishOptions]) -> None:
         """Published, if all of the transaction is stored."""
-        self._transaction.publish(
-            topic,
-            data,
-            key=key,
-            headers=headers,
-            priority=priority,
-            delay=delay,
-            at=at,
-            ttl=ttl,
-            id=id,
-            to_self=to_self,
-            if_nobody=if_nobody,
-            codec=codec,
-        )
+        self._transaction.publish(topic, data, **options)
 
     async def __aenter__(self) -> Transaction:
         return self

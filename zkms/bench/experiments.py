@@ -7,9 +7,10 @@ from typing import TypeVar
 
 import msgspec
 
+from zkms.bench.algorithms.algorithm import BenchPlace
 from zkms.bench.processes.crew import Crew, PublishOutcome
-from zkms.bench.processes.meter import Reading
-from zkms.bench.processes.orders import Place, Publish
+from zkms.bench.processes.meter import MeterReading
+from zkms.bench.processes.orders import Publish
 from zkms.bench.processes.site import Site
 from zkms.bench.results import MB, Drain, Latency, Throughput, percentiles
 
@@ -41,7 +42,7 @@ def throughput(
     publishers: int = 1,
     threads: int = 0,
     topics: int = 1,
-    place: Place | None = None,
+    place: BenchPlace | None = None,
 ) -> Throughput:
     """As fast as it goes for about so many seconds, after a warm-up that finds out how fast that is."""
     with Crew(
@@ -142,13 +143,13 @@ def drain(site: Site, backlog: int) -> Drain:
     return Drain(backlog=backlog, seconds=seconds, messages_per_s=backlog / seconds, growth_mb=growth / MB)
 
 
-def _requests(before: Reading, after: Reading, deliveries: int) -> float | None:
+def _requests(before: MeterReading, after: MeterReading, deliveries: int) -> float | None:
     if before.requests is None or after.requests is None:
         return None
     return (after.requests - before.requests) / deliveries
 
 
-def _server_cpu(before: Reading, after: Reading, deliveries: int) -> float | None:
+def _server_cpu(before: MeterReading, after: MeterReading, deliveries: int) -> float | None:
     if before.cpu is None or after.cpu is None:
         return None
     return (after.cpu - before.cpu) / deliveries * 1e6

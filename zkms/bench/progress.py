@@ -10,7 +10,7 @@ from typing import Protocol
 import click
 
 
-class Progress(Protocol):
+class BenchProgress(Protocol):
     """Hears of each trial."""
 
     def begin(self, title: str) -> None:
@@ -37,7 +37,7 @@ class Lines:
 
 
 @contextmanager
-def show(total: int) -> Iterator[Progress]:
+def show(total: int) -> Iterator[BenchProgress]:
     """A bar where somebody watches and rich is installed."""
     if not sys.stderr.isatty():
         yield Lines(total)

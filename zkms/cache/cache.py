@@ -4,9 +4,10 @@
     user = cache.get(42, load_user)              # load_user(42) if it is not here
     save_user(42, ...); cache.invalidate(42, wait=2.0)
 
-The parts: `store` (values, tags, loads under way; `recent` is its mapping), `tickets` and `leases` (what may be
-stored), `node` (its part in the cluster), `pulse` (how long it may be trusted), `sender` (invalidations on their way
-out), `decorator` and `mapping` (other ways to use it).
+The parts: `core` (all that does not wait, for asyncio too), `store` (values, tags, loads under way; `recent` is its
+mapping), `tickets` (what may be stored), `node` (its part in the cluster), `pulse` (how long it may be trusted),
+`sender` (invalidations on their way out), `outcome` (who has dropped them), `decorator` and `mapping` (other ways to
+use it).
 
 Threads: `zkms-deliver-...` applies what others invalidate, `zkms-sender-...` sends what this node does, and
 `zkms-pulse-...` proves that nothing is missed. Loaders run on their callers' threads.
@@ -21,27 +22,21 @@ from collections.abc import Callable, Iterable, MutableMapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from zkms.cache.decorator import Cached, decorate
-from zkms.cache.keys import Key, check_key, check_tags
-from zkms.cache.leases import Leases
-from zkms.cache.node import CacheNode
-from zkms.cache.outcome import Outcome
+from zkms.cache.core import CacheCore, Loader
+from zkms.cache.decorator import CachedFunction, MakeKey, MakeTags
+from zkms.cache.keys import Key, check_tags
+from zkms.cache.outcome import Outcome, deadline_of
 from zkms.cache.settings import CacheSettings, given
 from zkms.cache.stats import CacheStats, OnEvent
-from zkms.cache.store import MISSING, NEVER, UNTRUSTED, CacheStore, Flight, check_mapping, clock, new_mapping
+from zkms.cache.store import MISSING, NEVER, UNTRUSTED, AbandonedLoad, Flight, clock
 from zkms.checks import check_seconds
-from zkms.errors import InvalidArgument, Timeout, ZkmsError
+from zkms.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from zkms.bus import Bus
     from zkms.publish.receipt import Receipt
 
 F = TypeVar("F", bound=Callable[..., Any])
-Loader = Callable[[Any], Any]
-
-
-class RecursiveLoad(ZkmsError):
-    """A loader asked for the very key that it is loading."""
 
 
 class Cache:
@@ -80,19 +75,13 @@ class Cache:
         self.settings = CacheSettings(
             maxsize=maxsize, ttl=ttl, max_staleness=max_staleness, negative=negative, load_timeout=load_timeout
         ).checked(bus.parts.session.timeout)
-        self.functions: dict[str, Callable[[], Any]] = {}
-        """By name: what cached() has been put around, as references."""
         self._bus = bus
         self._loader = loader
-        if mapping is not None:
-            check_mapping(mapping)
-            mapping.clear()  # loaded when nobody could have told us of changes
-        self._store = CacheStore(new_mapping(maxsize, ttl) if mapping is None else mapping, negative=negative)
-        self._leases = Leases(name)
-        self._node = CacheNode(bus, name, self._store, self.settings.max_staleness, on_event)
+        self.core = CacheCore(bus, name, self.settings, on_event, mapping)
+        """For zkms itself: what this class and the one of zkms.aio have in common."""
         _enter(self)
         try:
-            self._node.start()
+            self.core.node.start()
         except BaseException:
             _leave(self)
             raise
@@ -111,8 +100,7 @@ class Cache:
         return known
 
     def __repr__(self) -> str:
-        state = "closed" if self._node.closed else "trusted" if self._store.trusted else "not trusted"
-        return f"<Cache {self.name!r}: {self._store.size()} values, {state}>"
+        return repr(self.core)
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -130,8 +118,8 @@ class Cache:
         One thread loads a key, others wait for it: at most `timeout` seconds (default `load_timeout`), then `Timeout`.
         What a loader raises is passed on and not kept.
         """
-        store = self._store
-        if clock() < store.until:
+        store = self.core.store
+        if clock() < store.until:  # store.hit() spelled out: the call would take a tenth of the time
             try:
                 with store.lock:
                     value = store.at_hand[key]
@@ -140,7 +128,9 @@ class Cache:
                     return value
             except (KeyError, TypeError):
                 pass  # not here, or no key at all: the way below knows which
-        value = self._load(key, loader or self._loader, tags, timeout)
+        loader = loader or self._loader
+        patience = self.core.patience(loader, timeout)
+        value = self.core.known(key) if loader is None else self._load(key, loader, tags, patience)
         return default if value is MISSING else value
 
     def __getitem__(self, key: Key) -> Any:
@@ -150,43 +140,39 @@ class Cache:
         return value
 
     def __contains__(self, key: Key) -> bool:
-        plain = self._check(key)
-        if self._store.holds(plain):
-            return True
-        self._leases.note(plain, self._store.ticket)
-        return False
+        return self.core.contains(key)
 
     def __len__(self) -> int:
-        return self._store.size()
+        return self.core.store.size()
 
     def holds(self, key: Key) -> bool:
         """Whether it is here and trusted, as `in` says; but not noted as missed, so no set() depends on it."""
-        return self._store.holds(self._check(key))
+        return self.core.store.holds(self.core.check(key))
 
     def keys(self) -> list[Key]:
         """The keys that are here and trusted, at this moment."""
-        self._node.check_open()
-        return self._store.keys()
+        self.core.node.check_open()
+        return self.core.store.keys()
 
     def evict(self) -> tuple[Key, Any]:
         """Take one value out, here only; `KeyError` if there is none."""
-        self._node.check_open()
-        return self._store.evict()
+        self.core.node.check_open()
+        return self.core.store.evict()
 
     @property
     def trusted(self) -> bool:
         """Whether values are served: it is proved that no invalidation can have been missed."""
-        return self._store.trusted
+        return self.core.store.trusted
 
     @property
     def closed(self) -> bool:
         """Whether it was closed, by itself or with its bus."""
-        return self._node.closed
+        return self.core.node.closed
 
     @property
     def stats(self) -> CacheStats:
         """Counters."""
-        return self._store.snapshot()
+        return self.core.store.snapshot()
 
     def look(self, key: Key, *, note: bool = True) -> tuple[Key, Any]:
         """A step for those who wait in their own way: the plain key, and its value, `MISSING` or `UNTRUSTED`.
@@ -194,59 +180,48 @@ class Cache:
         Never blocks. What is not here is noted, unless told otherwise, so that a set() by this thread or task is
         checked.
         """
-        plain = self._check(key)
-        value = self._store.find(plain)
-        if note and (value is MISSING or value is UNTRUSTED):
-            self._leases.note(plain, self._store.ticket)
-        return plain, value
+        return self.core.look(key, note=note)
 
-    def _load(self, key: Key, loader: Loader | None, tags: str | Iterable[str], timeout: float | None) -> Any:
-        if loader is not None and not callable(loader):
-            raise InvalidArgument(f"loader must be callable, not {loader!r:.60}; a value to fall back on is default=")
-        patience = self.settings.load_timeout if timeout is None else check_seconds("timeout", timeout)
-        if loader is None:
-            _, value = self.look(key)
-            return MISSING if value is UNTRUSTED else value
-        plain, names = self._check(key), check_tags(tags) if tags else ()
+    def _load(self, key: Key, loader: Loader, tags: str | Iterable[str], patience: float) -> Any:
+        store = self.core.store
+        plain, names = self.core.check(key), check_tags(tags) if tags else ()
         while True:
-            value = self._store.find(plain)
+            value = store.find(plain)
             if value is UNTRUSTED:
                 value = loader(key)
-                self._store.loaded()
+                store.loaded()
                 return value
             if value is not MISSING:
                 return value
-            flight, mine = self._store.begin(plain, names, threading.get_ident(), self.settings.load_timeout)
+            flight, mine = store.begin(plain, names, threading.get_ident(), self.settings.load_timeout)
             if mine:
                 return self._carry_out(flight, loader, key)
             try:
                 return self._join(flight, patience)
-            except _Abandoned:
+            except AbandonedLoad:
                 continue  # whoever loaded was interrupted, which is no answer to us
 
     def _carry_out(self, flight: Flight, loader: Loader, key: Key) -> Any:
         try:
             value = loader(key)
         except Exception as error:
-            self._store.fail(flight, error)
+            self.core.store.fail(flight, error)
             raise
         except BaseException:
-            self._store.fail(flight, _Abandoned())
+            self.core.store.fail(flight, AbandonedLoad())
             raise
-        self._store.finish(flight, value)
+        self.core.store.finish(flight, value)
         return value
 
     def _join(self, flight: Flight, patience: float) -> Any:
         if flight.owner == threading.get_ident():
-            raise RecursiveLoad(f"the loader of {flight.key!r:.80} asks for {flight.key!r:.80} itself")
+            raise flight.recursive()
         try:
             return flight.future.result(patience)
         except TimeoutError:
             if flight.future.done():  # it is what the loader raised
                 raise
-            raise Timeout(
-                f"cache {self.name!r}: another thread has been loading {flight.key!r:.80} for more than {patience:g} s"
-            ) from None
+            raise flight.late(self.name, "thread", patience) from None
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -256,18 +231,15 @@ class Cache:
         If this thread or task has missed the key before, the value is kept only if nothing has invalidated the key
         since; otherwise it is taken for loaded just now.
         """
-        plain = self._check(key)
-        return self._store.set(plain, value, check_tags(tags) if tags else (), self._leases.take(plain))
+        return self.core.set(key, value, tags)
 
     def __setitem__(self, key: Key, value: Any) -> None:
         self.set(key, value)
 
     def put(self, key: Key, value: Any, *, tags: str | Iterable[str] = (), wait: float | None = None) -> Outcome | None:
         """Keep a new value here and drop the old one everywhere else: for caches that have no database behind them."""
-        plain, names = self._check(key), check_tags(tags) if tags else ()
-        self._leases.take(plain)
-        self._store.replace(plain, value, names)  # before it is sent: of two that put, one at least drops its own
-        return self._node.tell([plain], wait=wait)
+        deadline = deadline_of(wait)
+        return self.core.node.await_sent(self.core.put(key, value, tags), deadline)
 
     def invalidate(self, key: Key, wait: float | None = None) -> Outcome | None:
         """Drop a key on every node: here before this returns, elsewhere soon.
@@ -279,29 +251,27 @@ class Cache:
 
     def invalidate_many(self, keys: Iterable[Key], wait: float | None = None) -> Outcome | None:
         """Drop several keys on every node, as invalidate() does one."""
-        self._node.check_open()
-        plain = [check_key(key) for key in keys]
-        self._store.drop(plain)
-        return self._node.tell(plain, wait=wait)
+        deadline = deadline_of(wait)
+        return self.core.node.await_sent(self.core.drop(keys), deadline)
 
     def invalidate_tag(self, tag: str | Iterable[str], wait: float | None = None) -> Outcome | None:
         """Drop on every node what was kept with this tag, or with one of these tags."""
-        self._node.check_open()
-        tags = check_tags(tag)
-        self._store.drop((), tags)
-        return self._node.tell(tags=tags, wait=wait)
+        deadline = deadline_of(wait)
+        return self.core.node.await_sent(self.core.drop(tags=tag), deadline)
 
     def clear(self, everywhere: bool = True, wait: float | None = None) -> Outcome | None:
         """Drop everything, on every node or only here."""
-        self._node.check_open()
-        self._node.flush("cleared", "clear() was called")
-        return self._node.tell(everything=True, wait=wait) if everywhere else None
+        deadline = deadline_of(wait)
+        if not everywhere:
+            self.core.flush()
+            return None
+        return self.core.node.await_sent(self.core.drop(everything=True), deadline)
 
     def cached(
         self,
         *,
-        key: Callable[..., Key] | None = None,
-        tags: str | Iterable[str] | Callable[..., Iterable[str]] = (),
+        key: MakeKey | None = None,
+        tags: MakeTags = (),
         name: str | None = None,
     ) -> Callable[[F], Cached]:
         """Decorate a function, in the manner of functools: its results are kept by its arguments.
@@ -309,24 +279,19 @@ class Cache:
         The function gets `cache_info()`, `cache_clear()` and `invalidate(*args, wait=None)`. `key(*args)` and
         `tags(*args)` say what to keep a result under. `name` tells functions apart that Python gives the same name.
         """
-        self._node.check_open()
-        return lambda function: decorate(self, function, key, tags, name)
+        self.core.node.check_open()
+        return lambda function: Cached(self, function, key, tags, name)
 
     def send(self, keys: Iterable[Key] = (), tags: Iterable[str] = (), *, everything: bool = False) -> Future[Receipt]:
         """A step for those who wait in their own way: drop these here, and send; the Future has the receipt.
 
         `await_receipt` tells what came of it.
         """
-        self._node.check_open()
-        plain, names = [check_key(key) for key in keys], check_tags(tags)
-        if everything:
-            self._node.flush("cleared", "clear() was called")
-        self._store.drop(plain, names)
-        return self._node.send(plain, names, everything=everything)
+        return self.core.drop(keys, tags, everything=everything)
 
     def await_receipt(self, receipt: Receipt, deadline: float) -> Outcome:
         """Wait until everybody has dropped what the receipt is for, or until the deadline on time.monotonic()."""
-        return self._node.await_receipt(receipt, deadline)
+        return self.core.node.await_receipt(receipt, deadline)
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -334,13 +299,13 @@ class Cache:
         """Serve nothing more, send what waits, and leave; harmless if that is done."""
         timeout = check_seconds("timeout", timeout)
         self._bus.parts.session.check_process()
-        if self._node.stop(timeout):
+        if self.core.node.stop(timeout):
             self._stay()
-            self._node.leave(timeout)
+            self.core.node.leave(timeout)
 
     def _stop(self, timeout: float) -> None:
         """The bus is about to unsubscribe us: from then on we would hear of nothing."""
-        self._node.stop(timeout)
+        self.core.node.stop(timeout)
 
     def __enter__(self) -> Cache:
         return self
@@ -348,13 +313,28 @@ class Cache:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def _check(self, key: Key) -> Key:
-        self._node.check_open()
-        return check_key(key)
 
+class Cached(CachedFunction):
+    """A function whose results are kept. Called like the function itself."""
 
-class _Abandoned(Exception):
-    """A load that ended without an answer for those who wait for it."""
+    def __init__(
+        self, cache: Cache, function: Callable[..., Any], key: MakeKey | None, tags: MakeTags, name: str | None
+    ) -> None:
+        super().__init__(cache.core, function, key, tags, name)
+        self._cache = cache
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The kept result for these arguments, or the function's own."""
+        load = self.counted(args, kwargs)
+        return self._cache.get(self.cache_key(*args, **kwargs), load, tags=self.cache_tags(*args, **kwargs))
+
+    def cache_clear(self, wait: float | None = None) -> Outcome | None:
+        """Drop all results of this function, on every node."""
+        return self._cache.invalidate_tag(self.tag, wait)
+
+    def invalidate(self, *args: Any, wait: float | None = None, **kwargs: Any) -> Outcome | None:
+        """Drop the result for these arguments, on every node."""
+        return self._cache.invalidate(self.cache_key(*args, **kwargs), wait)
 
 
 _open: weakref.WeakValueDictionary[tuple[int, str], Cache] = weakref.WeakValueDictionary()
@@ -388,8 +368,8 @@ def _distrust_after_fork() -> None:
     global _entering, _sharing
     _entering, _sharing = threading.Lock(), threading.Lock()
     for cache in _open.values():
-        cache._store.until = NEVER
-        cache._store.lock = threading.Lock()
+        cache.core.store.until = NEVER
+        cache.core.store.lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_distrust_after_fork)

@@ -12,15 +12,12 @@ import inspect
 import weakref
 from collections.abc import Callable, Iterable
 from types import CodeType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from zkms.cache.core import CacheCore
 from zkms.cache.keys import InvalidKey, Key, check_key, check_tags
 from zkms.cache.store import MISSING
 from zkms.errors import InvalidArgument
-
-if TYPE_CHECKING:
-    from zkms.cache.cache import Cache
-    from zkms.cache.outcome import Outcome
 
 MakeKey = Callable[..., Key]
 MakeTags = str | Iterable[str] | Callable[..., str | Iterable[str]]
@@ -35,38 +32,57 @@ class CacheInfo(NamedTuple):
     currsize: int
 
 
-class Cached:
-    """A function whose results are kept. Called like the function itself."""
+class CachedFunction:
+    """A function whose results are kept, but for the call: what they are kept under, and how often they were there."""
 
-    def __init__(self, cache: Cache, function: Callable[..., Any], make_key: MakeKey, tags: MakeTags, tag: str) -> None:
-        functools.update_wrapper(self, function)
-        self._cache = cache
+    def __init__(
+        self,
+        core: CacheCore,
+        function: Callable[..., Any],
+        key: MakeKey | None,
+        tags: MakeTags,
+        name: str | None,
+        *,
+        coroutines: bool = False,
+    ) -> None:
+        """`coroutines` is for zkms.aio, which awaits them."""
+        if not callable(function):
+            raise InvalidArgument(f"cached() decorates a function, not {function!r:.60}; write @cache.cached()")
+        if inspect.iscoroutinefunction(function) and not coroutines:
+            raise InvalidArgument(f"{function!r:.80} is a coroutine function: use the cache of zkms.aio")
+        if key is not None and not callable(key):
+            raise InvalidArgument(f"key must be a function of the arguments, not {key!r:.60}")
+        tag = _name(core, function, name)
+        wrapper: Any = self  # subclasses can be called
+        functools.update_wrapper(wrapper, function)
+        self.tag = tag
+        self._core = core
         self._function = function
-        self._make_key = make_key
+        self._make_key = _by(tag, key) if key else _by_arguments(tag, function)
         self._make_tags = tags if callable(tags) else None
-        self._tag = tag
         self._tags = (tag,) if callable(tags) else (*check_tags(tags), tag)
         self._loads = 0
         self._calls = 0
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The kept result for these arguments, or the function's own."""
-        with self._cache._store.lock:  # not one of our own: a forked child finds that one free
+    def counted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[Key], Any]:
+        """Count a call, and return a loader for its result, which is counted too."""
+        lock = self._core.store.lock  # not one of our own: a forked child finds that one free
+        with lock:
             self._calls += 1
 
         def load(_key: Key) -> Any:
-            with self._cache._store.lock:
+            with lock:
                 self._loads += 1
             return self._function(*args, **kwargs)
 
-        return self._cache.get(self.cache_key(*args, **kwargs), load, tags=self.cache_tags(*args, **kwargs))
+        return load
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Methods: the instance is the first argument, so `key=` has to make a key of it."""
         return self if instance is None else Bound(self, instance)
 
     def __repr__(self) -> str:
-        return f"<cached {self._tag} in {self._cache.name!r}>"
+        return f"<cached {self.tag} in {self._core.name!r}>"
 
     def cache_key(self, *args: Any, **kwargs: Any) -> Key:
         """What the result for these arguments is kept under."""
@@ -76,21 +92,13 @@ class Cached:
         """What it is tagged with."""
         if self._make_tags is None:
             return self._tags
-        return (*check_tags(self._make_tags(*args, **kwargs)), self._tag)
+        return (*check_tags(self._make_tags(*args, **kwargs)), self.tag)
 
     def cache_info(self) -> CacheInfo:
         """How often a result was there, and how often it had to be computed."""
-        size = self._cache._store.tagged(self._tag)
-        with self._cache._store.lock:
-            return CacheInfo(self._calls - self._loads, self._loads, self._cache.settings.maxsize, size)
-
-    def cache_clear(self, wait: float | None = None) -> Outcome | None:
-        """Drop all results of this function, on every node."""
-        return self._cache.invalidate_tag(self._tag, wait)
-
-    def invalidate(self, *args: Any, wait: float | None = None, **kwargs: Any) -> Outcome | None:
-        """Drop the result for these arguments, on every node."""
-        return self._cache.invalidate(self.cache_key(*args, **kwargs), wait)
+        size = self._core.store.tagged(self.tag)
+        with self._core.store.lock:
+            return CacheInfo(self._calls - self._loads, self._loads, self._core.settings.maxsize, size)
 
 
 class Bound:
@@ -118,26 +126,6 @@ class Bound:
         return f"<{self.__func__!r} of {self.__self__!r:.60}>"
 
 
-def decorate(
-    cache: Cache,
-    function: Callable[..., Any],
-    key: MakeKey | None,
-    tags: MakeTags,
-    name: str | None,
-    *,
-    coroutines: bool = False,
-) -> Cached:
-    """`function` with its results kept in `cache`; `coroutines` is for zkms.aio, which awaits them."""
-    if not callable(function):
-        raise InvalidArgument(f"cached() decorates a function, not {function!r:.60}; write @cache.cached()")
-    if inspect.iscoroutinefunction(function) and not coroutines:
-        raise InvalidArgument(f"{function!r:.80} is a coroutine function: use the cache of zkms.aio")
-    if key is not None and not callable(key):
-        raise InvalidArgument(f"key must be a function of the arguments, not {key!r:.60}")
-    tag = _name(cache, function, name)
-    return Cached(cache, function, _by(tag, key) if key else _by_arguments(tag, function), tags, tag)
-
-
 def _by(tag: str, key: MakeKey) -> MakeKey:
     return lambda *args, **kwargs: (tag, key(*args, **kwargs))
 
@@ -162,7 +150,7 @@ def _by_arguments(tag: str, function: Callable[..., Any]) -> MakeKey:
     return make
 
 
-def _name(cache: Cache, function: Callable[..., Any], name: str | None) -> str:
+def _name(core: CacheCore, function: Callable[..., Any], name: str | None) -> str:
     """A name for the function that no other function of this cache has."""
     if name is not None:
         if not isinstance(name, str) or not name:
@@ -173,14 +161,14 @@ def _name(cache: Cache, function: Callable[..., Any], name: str | None) -> str:
         values = _closed_over(function)
         if values:
             found += f"[{', '.join(values)}]"
-    before = cache.functions.get(found)
+    before = core.functions.get(found)
     other = None if before is None else before()
     if other is not None and other is not function and not _same(other, function):
         raise InvalidArgument(
-            f"two functions would share the name {found!r} in cache {cache.name!r}, and so each other's results: "
+            f"two functions would share the name {found!r} in cache {core.name!r}, and so each other's results: "
             "give each a name of its own with cached(name=...), the same on every node"
         )
-    cache.functions[found] = weakref.ref(function) if hasattr(function, "__weakref__") else lambda: function
+    core.functions[found] = weakref.ref(function) if hasattr(function, "__weakref__") else lambda: function
     return found
 
 

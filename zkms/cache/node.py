@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING
 
 from zkms.cache.invalidation import CODEC, Invalidation
 from zkms.cache.keys import Key
-from zkms.cache.outcome import Outcome
+from zkms.cache.outcome import InvalidationWait, Outcome, unsent
 from zkms.cache.pulse import Pulse
 from zkms.cache.sender import Sender
 from zkms.cache.stats import CacheEvent, OnEvent
 from zkms.cache.store import CacheStore
-from zkms.cache.waiting import InvalidationWait
-from zkms.checks import check_seconds
 from zkms.deliver.inbox import Gap
-from zkms.errors import Closed, ConnectionLost, UsedAfterFork, ZkmsError
+from zkms.errors import Closed, ConnectionLost, ZkmsError
 from zkms.message.message import Message
 from zkms.names import check_topic
 from zkms.subscribe.live_registration import EXPIRED
@@ -74,28 +72,23 @@ class CacheNode:
         """Tell all other nodes to drop these; the Future has the receipt when that is stored."""
         return self._sender.add(keys, tags, everything=everything)
 
-    def tell(
-        self, keys: Iterable[Key] = (), tags: Iterable[str] = (), *, everything: bool = False, wait: float | None
-    ) -> Outcome | None:
-        """send(), and with `wait` so many seconds for everybody to drop them."""
-        deadline = None if wait is None else time.monotonic() + check_seconds("wait", wait)
-        sent = self.send(keys, tags, everything=everything)
-        return None if deadline is None else self._await(sent, deadline)
-
-    def _await(self, sent: Future[Receipt], deadline: float) -> Outcome:
+    def await_sent(self, sent: Future[Receipt], deadline: float | None) -> Outcome | None:
+        """With a deadline, wait until what was sent is dropped everywhere; without one, return None at once."""
+        if deadline is None:
+            return None
         try:
             receipt = sent.result(max(0.0, deadline - time.monotonic()))
-        except TimeoutError:
-            return Outcome(error=ConnectionLost("the invalidation could not be sent in time; it is tried on"))
-        except (Closed, UsedAfterFork):
-            raise
-        except ZkmsError as error:
-            return Outcome(error=error)
+        except (TimeoutError, ZkmsError) as error:
+            return unsent(error)
         return self.await_receipt(receipt, deadline)
 
     def await_receipt(self, receipt: Receipt, deadline: float) -> Outcome:
         """Wait until everybody has dropped what the receipt is for, or until the deadline on time.monotonic()."""
-        return InvalidationWait(self._bus, receipt, self._max_staleness).wait(deadline, self._ended)
+        return self.waiting(receipt).wait(deadline, self._ended)
+
+    def waiting(self, receipt: Receipt) -> InvalidationWait:
+        """The steps of await_receipt()."""
+        return InvalidationWait(self._bus, receipt, self._max_staleness)
 
     # -- hearing, on the delivery thread -------------------------------------------------------------------------
 

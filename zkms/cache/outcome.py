@@ -1,12 +1,34 @@
-"""What invalidate(wait=...) returns: who has dropped it, and who has not."""
+"""What comes of an invalidation: who has dropped the old value, who has not, and waiting for them.
+
+A node has dropped it when it has acknowledged the invalidation, or was closed. One that vanishes (it crashed, or was
+cut off for longer than its session) acknowledges nothing. It cannot prove any more that it has missed nothing, so it
+has stopped serving when `max_staleness` has passed since, and counts as one that has dropped it from then on.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from zkms.errors import ZkmsError
+from zkms.checks import check_seconds
+from zkms.errors import Closed, ConnectionLost, UsedAfterFork, ZkmsError
+
+if TYPE_CHECKING:
+    from zkms.bus import Bus
+    from zkms.publish.receipt import Receipt
+
+UNSUBSCRIBED = "unsubscribed"
+"""The reason that a receipt gives for a cache that was closed: it serves nothing any more."""
+NOT_YET = "has not dropped it yet"
+LOOK_EVERY = 1.0
+"""Seconds between two looks for nodes that have vanished."""
+ANSWER = 1.0
+"""Seconds that ZooKeeper has to answer such a look."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -28,7 +50,98 @@ class Outcome(msgspec.Struct, frozen=True):
         return self.error is None and not self.missing
 
 
+def deadline_of(wait: float | None) -> float | None:
+    """When `wait` seconds are over, on time.monotonic(); None if nobody is to be waited for."""
+    return None if wait is None else time.monotonic() + check_seconds("wait", wait)
+
+
+def unsent(error: ZkmsError | TimeoutError) -> Outcome:
+    """The outcome of an invalidation that could not be sent in time; raises what waiting cannot heal."""
+    if isinstance(error, Closed | UsedAfterFork):
+        raise error
+    if isinstance(error, ZkmsError):
+        return Outcome(error=error)
+    return Outcome(error=ConnectionLost("the invalidation could not be sent in time; it is tried on"))
+
+
 def client_of(subscription: str) -> str:
     """The client that a subscription's id begins with: a process has several subscriptions."""
     client, mark, number = subscription.rpartition("~")
     return client if mark and number.isdecimal() else subscription
+
+
+class InvalidationWait:
+    """For one receipt, by one thread."""
+
+    def __init__(self, bus: Bus, receipt: Receipt, max_staleness: float) -> None:
+        self._bus = bus
+        self._receipt = receipt
+        self._max_staleness = max_staleness
+        self._gone: dict[str, tuple[float, str]] = {}
+        """Since when a subscription is known to have vanished, and why."""
+        self.why = NOT_YET
+        """What to say of those that are missing."""
+
+    def wait(self, deadline: float, ended: threading.Event) -> Outcome:
+        """Return when nobody is missing, at the deadline, or when the cache is closed."""
+        while True:
+            try:
+                self._receipt.wait_until(time.monotonic() + self.turn(deadline))
+                self.look(deadline)
+                self.why = NOT_YET
+            except ConnectionLost as error:
+                self.why = f"not known: {error}"
+            missing = self.missing()
+            left = deadline - time.monotonic()
+            if not missing or left <= 0 or ended.is_set():
+                return self.outcome(missing)
+            if not self._receipt.pending:  # only those that have vanished: their time will be over
+                ended.wait(min(left, max(0.0, self._silent_at() - time.monotonic())))
+
+    # Single steps, for zkms.aio too.
+
+    def turn(self, deadline: float) -> float:
+        """Seconds to wait before the next look; the last turn is no shorter than the others, as long as one is."""
+        left = max(0.0, deadline - time.monotonic())
+        return left if left < 2 * LOOK_EVERY else LOOK_EVERY
+
+    def look(self, deadline: float) -> None:
+        """Who of those that have not answered is registered no more?"""
+        now = time.monotonic()
+        for name, reason in self._receipt.gone.items():
+            if reason != UNSUBSCRIBED:
+                self._gone.setdefault(name, (now, reason))
+        if now >= deadline:
+            return
+        session, tree, topic = self._bus.parts.session, self._bus.parts.tree, self._receipt.topic
+        asks = {
+            name: partial(session.exists_async, tree.registration(topic, name))
+            for name in self._receipt.pending
+            if name not in self._gone
+        }
+        sent = {name: ask() for name, ask in asks.items()}
+        for name, reply in sent.items():
+            if session.answer(reply, asks[name], deadline=min(deadline, now + ANSWER)) is None:
+                self._gone.setdefault(name, (time.monotonic(), "its session has ended"))
+
+    def _silent_at(self) -> float:
+        return max((since for since, _ in self._gone.values()), default=0.0) + self._max_staleness
+
+    def missing(self) -> dict[str, str]:
+        """Who may still serve it, and why."""
+        now = time.monotonic()
+        missing = dict.fromkeys(self._receipt.pending, self.why)
+        for name, (since, reason) in self._gone.items():
+            if now < since + self._max_staleness:
+                missing[name] = reason
+            else:
+                missing.pop(name, None)
+        return missing
+
+    def outcome(self, missing: dict[str, str]) -> Outcome:
+        """As it is told."""
+        everybody = {*self._receipt.acked, *self._receipt.pending, *self._receipt.gone}
+        return Outcome(
+            tuple(sorted(client_of(name) for name in everybody - missing.keys())),
+            {client_of(name): why for name, why in sorted(missing.items())},
+        )

@@ -28,7 +28,7 @@ from zkms.zookeeper.session import State, failed_with
 if TYPE_CHECKING:
     from zkms.bus import Bus
     from zkms.deliver.live import Subscription
-    from zkms.zookeeper.session import Stat
+    from zkms.zookeeper.wire import Stat
 
 log = logging.getLogger("zkms.cache")
 BEATS = 4

@@ -18,7 +18,7 @@ from typing import Any, Final
 from zkms.cache.keys import Key
 from zkms.cache.stats import CacheStats, Counters
 from zkms.cache.tickets import Tickets
-from zkms.errors import InvalidArgument, ZkmsError
+from zkms.errors import InvalidArgument, Timeout, ZkmsError
 
 log = logging.getLogger("zkms.cache")
 NEVER = float("-inf")
@@ -40,6 +40,14 @@ class MissingExtra(ZkmsError, ImportError):
     """A package is needed that `pip install zkms` does not bring."""
 
 
+class RecursiveLoad(ZkmsError):
+    """A loader asked for the very key that it is loading."""
+
+
+class AbandonedLoad(Exception):
+    """A load that ended without an answer for those who wait for it: they begin again."""
+
+
 class Flight:
     """One load under way; `future` has its value or error for whoever joins."""
 
@@ -52,6 +60,14 @@ class Flight:
         self.owner = owner
         self.began = clock()
         self.future: Future[Any] = Future()
+
+    def recursive(self) -> RecursiveLoad:
+        """The error for a loader that would wait for itself."""
+        return RecursiveLoad(f"the loader of {self.key!r:.80} asks for {self.key!r:.80} itself")
+
+    def late(self, cache: str, who: str, seconds: float) -> Timeout:
+        """The error for one who has waited long enough for another `who` (a thread, a task)."""
+        return Timeout(f"cache {cache!r}: another {who} has been loading {self.key!r:.80} for more than {seconds:g} s")
 
 
 def new_mapping(maxsize: int, ttl: float | None) -> MutableMapping[Key, Any]:
@@ -127,6 +143,19 @@ class CacheStore:
             self.counters.sent += 1
 
     # -- reading -------------------------------------------------------------------------------------------------
+
+    def hit(self, key: Key) -> Any:
+        """The value, counted as a hit, or `MISSING`, not counted: if it is not here, or may be no key at all."""
+        if clock() < self.until:
+            try:
+                with self.lock:
+                    value = self.at_hand[key]
+                    self.touched(key)
+                    self.hits += 1
+                    return value
+            except (KeyError, TypeError):
+                pass
+        return MISSING
 
     def find(self, key: Key) -> Any:
         """The value, `MISSING` or `UNTRUSTED`; counted as a hit, a miss or a bypass."""

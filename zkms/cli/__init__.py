@@ -4,7 +4,8 @@ group        lazy loading, endings         options      --hosts, --root, --json,
 exit_codes   the table                     connection   servers and credentials from options and environment
 failure      errors as sentences           output       tables, JSON, text that is safe to show
 
-Every command is a file of its own name.
+Every command is a file of its own name, in `messages`, `inspect`, `operate` or `analyse`. May import every room;
+only bench imports from here. Read `group` first.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from zkms.admin.discovery import Discovery
 from zkms.bus import Bus
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
-from zkms.cli.options import Settings
+from zkms.cli.options import CommandSettings
 from zkms.config import DEFAULT_HOSTS, Config
 from zkms.connect import connect
 from zkms.security import Auth, Sasl, Tls, parse_auth
@@ -24,7 +24,7 @@ from zkms.zookeeper.session import Session
 CONNECT_TIMEOUT = 5.0
 
 
-def find_hosts(settings: Settings) -> str:
+def find_hosts(settings: CommandSettings) -> str:
     """The servers that were named, or the one on this machine's default port if it runs."""
     if settings.hosts:
         return settings.hosts
@@ -98,7 +98,7 @@ def read_tls(environ: Mapping[str, str] = os.environ) -> Tls | None:
     return Tls(ca=ca, cert=cert, key=key, key_password=password) if ca or cert or key else None
 
 
-def open_bus(settings: Settings, *, cleaner: bool, trail: str | None = None) -> Bus:
+def open_bus(settings: CommandSettings, *, cleaner: bool, trail: str | None = None) -> Bus:
     """Connect as a client that publishes or subscribes."""
     return connect(
         find_hosts(settings),
@@ -125,7 +125,7 @@ class Inspector:
 
 
 @contextmanager
-def inspect(settings: Settings) -> Iterator[Inspector]:
+def inspect(settings: CommandSettings) -> Iterator[Inspector]:
     """Connect to look at, or to mend, what is there."""
     session = Session(inspection_config(settings))
     session.start()
@@ -137,7 +137,7 @@ def inspect(settings: Settings) -> Iterator[Inspector]:
         session.close()
 
 
-def inspection_config(settings: Settings) -> Config:
+def inspection_config(settings: CommandSettings) -> Config:
     """How to connect for that."""
     pairs, sasl = parse_auth(read_auth())
     return Config(

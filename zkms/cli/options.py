@@ -34,8 +34,22 @@ trail_option = click.option("--trail", metavar="DIR", envvar="ZKMS_TRAIL", show_
 """For commands that send, receive or remove messages."""
 
 
+def trails_option(help_: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """For commands that read what was recorded."""
+    return click.option(
+        "--trail",
+        "directories",
+        metavar="DIR",
+        envvar="ZKMS_TRAIL",
+        show_envvar=True,
+        multiple=True,
+        required=True,
+        help=help_,
+    )
+
+
 @dataclass(frozen=True)
-class Settings:
+class CommandSettings:
     """What was said on the command line and in the environment about where to connect and how to print."""
 
     hosts: str | None
@@ -53,6 +67,6 @@ def settings(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def wrapper(*args: Any, hosts: str | None, root: str, json_: bool, verbose: int, **kwargs: Any) -> Any:
         set_up_logging(verbose)
-        return command(Settings(hosts, root, json_), *args, **kwargs)
+        return command(CommandSettings(hosts, root, json_), *args, **kwargs)
 
     return wrapper

@@ -26,7 +26,7 @@ class MemberLoad(msgspec.Struct, frozen=True):
 
     @property
     def weight(self) -> int:
-        """What a partition weighs in its hands."""
+        """What a partition weighs in flight with it."""
         return 2 if self.slow else 1
 
 

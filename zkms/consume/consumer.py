@@ -1,11 +1,11 @@
-"""A durable subscription or a member of a group: reads lanes that it owns, and acks message by message.
+"""A durable subscription or a member of a group: reads the partitions that it owns, and acks message by message.
 
-A durable subscription has one lane, read by one process at a time. A group has one for each partition, and its members
-share them as `rota` says. Each lane that we own has a hold (the fence), a reader and an inbox; whoever takes messages,
-the handler's thread or the caller of get(), goes round them.
+A durable subscription has one partition, read by one process at a time. A group has many, and its members share them as
+`group_member` says. Each partition that we own has an ownership (the fence), a reader, an inbox and a dispatcher;
+whoever takes messages, the handler's thread or the caller of get(), goes round the dispatchers.
 
-Threads: `zkms-rota-TOPIC` keeps us a member, takes lanes over and gives them back, and takes back messages whose time
-to run is over; the handler has `zkms-deliver-TOPIC`.
+Threads: `zkms-member-TOPIC` keeps us a member, claims and releases partitions, and takes back messages whose time to
+run is over; the handler has `zkms-deliver-TOPIC`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from functools import partial
 from typing import Any
 
 from zkms.checks import Codec, check_seconds
-from zkms.consume.alarm import Alarm
 from zkms.consume.dispatcher import CAREFUL, Dispatcher, Policy
 from zkms.consume.entry_state import RETURNED, EntryState
 from zkms.consume.group_member import GroupMember
@@ -52,9 +51,24 @@ from zkms.zookeeper.session import State
 
 log = logging.getLogger("zkms.consume")
 LONGEST_RUN = 64
-"""Messages of one lane in a row before it is the next one's turn, for a handler."""
+"""Messages of one partition in a row before it is the next one's turn, for a handler."""
 PACE_OVER = 16
 """Messages over which the handler's pace is averaged, about."""
+
+
+class Alarm(threading.Condition):
+    """A Condition that also tells one who does not wait in it.
+
+    `heard`, if it is set, is called at each notification, with the lock held. It must not wait.
+    """
+
+    heard: Callable[[], None] | None = None
+
+    def notify(self, n: int = 1) -> None:
+        """Wake so many of those who wait; notify_all() comes here too."""
+        super().notify(n)
+        if self.heard is not None:
+            self.heard()
 
 
 class Consumer:
@@ -99,23 +113,23 @@ class Consumer:
         self._handler = handler
         self._manual = ack == "manual"
         self._auto = ack == "auto"
-        self._unpacker = Decoder(topic, type, codec, make, replies)
+        self._decoder = Decoder(topic, type, codec, make, replies)
         self._policy = policy
         self._prefetch = prefetch
         self._on_gap = on_gap
         self._on_error = on_error
-        self._lanes: dict[int, Dispatcher] = {}
+        self._dispatchers: dict[int, Dispatcher] = {}
         self._readers: dict[int, Reader] = {}
-        self._names = queues_of(name, registration)
+        self._queues = queues_of(name, registration)
         self._turn = 0
         self._run = 0
-        """The lane whose turn it is, and how many messages of it were given out in a row."""
+        """The partition whose turn it is, and how many of its messages were delivered in a row."""
         self._lock = Alarm()
         self._news: deque[Callable[[], object]] = deque()
         """What the user's callbacks are to be told, by whoever takes the next message."""
         self._told: deque[Callable[[], None]] = deque()
         """Of the gaps among them that were announced: what is to be called once the user knows."""
-        self._strange: deque[tuple[Fetched, Exception]] = deque()
+        self._unreadable: deque[tuple[Fetched, Exception]] = deque()
         self._closed = False
         self._removed = False
         """Whether another process has given the subscription up."""
@@ -131,10 +145,10 @@ class Consumer:
         self.pace = 0.0
         """Seconds that a message takes our handler, averaged over the last ones."""
         self._thread: threading.Thread | None = None
-        self._owed: list[Ownership] = []
-        """Lanes that are to be given back, and could not yet be."""
-        self._rota = GroupMember(context, live_registration, topic, name, registration, self)
-        self._rota.ttr = policy.ttr or self._rota.ttr
+        self._unreleased: list[Ownership] = []
+        """Partitions that are to be released, and could not be yet."""
+        self._member = GroupMember(context, live_registration, topic, name, registration, self)
+        self._member.ttr = policy.ttr or self._member.ttr
 
     def __repr__(self) -> str:
         what = f"partitions {self.partitions}" if self.kind == "group" else "durable"
@@ -143,27 +157,28 @@ class Consumer:
     @property
     def partitions(self) -> list[int]:
         """The partitions that are ours to read, now."""
-        return sorted(number for number, lane in list(self._lanes.items()) if lane.lost is None and not lane.leaving)
+        dispatchers = list(self._dispatchers.items())
+        return sorted(number for number, each in dispatchers if each.lost is None and not each.leaving)
 
     # -- life ----------------------------------------------------------------------------------------------------
 
     def start(self, *, takeover: bool) -> None:
         """Become a reader, and begin; `SubscriptionInUse` if another process reads a durable one."""
         try:
-            self._rota.join()
-            owner = self._rota.claim_alone(takeover) if self.kind == "durable" else None
+            self._member.join()
+            owner = self._member.claim_alone(takeover) if self.kind == "durable" else None
             if owner is not None:
                 raise SubscriptionInUse(self.topic, self.id, owner)
         except BaseException:  # a member that does not read would be waited for
-            self._rota.leave()
+            self._member.leave()
             raise
-        self._rota.start()
+        self._member.start()
         if self._handler is not None:
             self._thread = threading.Thread(target=self._deliver, name=f"zkms-deliver-{self.topic}", daemon=True)
             self._thread.start()
 
     def close(self, timeout: float = 5.0) -> None:
-        """Stop reading, and keep the place: finish the message in hand, give the rest back to be delivered again.
+        """Stop reading, and keep the place: finish the message in flight, give the rest back to be delivered again.
 
         A handler that is still busy after `timeout` seconds is left behind, and its message is delivered again.
         """
@@ -195,15 +210,15 @@ class Consumer:
         deadline = time.monotonic() + timeout
         self._closed = True
         with self._lock:
-            for lane in self._lanes.values():
-                lane.leaving = True
+            for dispatcher in self._dispatchers.values():
+                dispatcher.leaving = True
             self._lock.notify_all()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
             if thread.is_alive():
                 log.warning("the handler of %r is still busy after %g s: left behind", self.topic, timeout)
-        self._rota.close(max(0.1, deadline - time.monotonic()))
+        self._member.close(max(0.1, deadline - time.monotonic()))
         return True
 
     def __enter__(self) -> Consumer:
@@ -214,29 +229,29 @@ class Consumer:
 
     def reconnected(self) -> None:
         """On the connection's thread: the connection is a new one."""
-        for number, lane in list(self._lanes.items()):
-            lane.hold.reconnected()
+        for number, dispatcher in list(self._dispatchers.items()):
+            dispatcher.ownership.reconnected()
             reader = self._readers.get(number)
             if reader is not None:  # else it is being given back
                 reader.start()
-        for hold in list(self._owed):
-            hold.reconnected()
-        self._rota.reconnected()
+        for ownership in list(self._unreleased):
+            ownership.reconnected()
+        self._member.reconnected()
         with self._lock:
-            self._lock.notify_all()  # what is at hand was not given out while we were cut off
+            self._lock.notify_all()  # what is at hand was not delivered while we were cut off
 
-    # -- lanes, as the rota gives and takes them -----------------------------------------------------------------
+    # -- partitions, as the member claims and releases them --------------------------------------------------------
 
     def begin(self, number: int, path: str, claimed: Claim) -> None:
-        """A lane is ours: read it."""
-        hold = Ownership(self._session, path, claimed, lambda reason: self._lost(number, reason))
+        """A partition is ours: read it."""
+        ownership = Ownership(self._session, path, claimed, lambda reason: self._lost(number, reason))
         inbox = Inbox(self._prefetch, lambda: self._drained(number))
-        lane = Dispatcher(
+        dispatcher = Dispatcher(
             self.topic,
             number,
-            hold,
+            ownership,
             inbox,
-            self._unpacker,
+            self._decoder,
             self._policy,
             self._lock,
             partial(self._tree.letter, self.id, self.topic),
@@ -247,7 +262,7 @@ class Consumer:
             patience=self._patience,
         )
         inbox.arrived = self._ring
-        queue = self._tree.queue(self._names[number], self.topic)
+        queue = self._tree.queue(self._queues[number], self.topic)
         reader = Reader(
             self._session,
             queue,
@@ -258,25 +273,25 @@ class Consumer:
             worn=lambda: log.error(
                 "the numbers of %s come to their end: let it be empty once, and subscribe anew", queue
             ),
-            listed=hold.forget,
+            listed=ownership.forget,
             fresh=False,
         )
-        hold.is_there = reader.knows
-        if not hold.handed.known:
-            hold.handed.doubtful = self._doubtful(queue, claimed, reader)
+        ownership.is_there = reader.knows
+        if not ownership.watermark.known:
+            ownership.watermark.doubtful = self._doubtful(queue, claimed, reader)
         self._trail.note(
             "subscribed",
             sub=self.id,
             topic=self.topic,
             kind=self.kind,
             partition=number,
-            epoch=hold.since,
+            epoch=ownership.since,
             zxid=claimed.zxid,
         )
         with self._lock:
-            self._lanes[number], self._readers[number] = lane, reader
+            self._dispatchers[number], self._readers[number] = dispatcher, reader
         self._session.post(reader.start)
-        log.info("%s reads partition %d of %s (epoch %d)", self._context.client_id, number, self.id, hold.epoch)
+        log.info("%s reads partition %d of %s (epoch %d)", self._context.client_id, number, self.id, ownership.epoch)
 
     def _doubtful(self, queue: str, claimed: Claim, reader: Reader) -> Callable[[], int | None]:
         """Up to which entry the former owner, which has left no word, may have come."""
@@ -286,50 +301,50 @@ class Consumer:
         return lambda: first
 
     def _vanish(self, number: int) -> None:
-        """On the connection's thread: the lane's queue is not there."""
+        """On the connection's thread: the partition's queue is not there."""
         self._vanished.add(number)
-        self._rota.wake.set()
+        self._member.wake.set()
 
     def _repair(self) -> None:
         """Make queues anew that somebody has removed by hand: what was in them is missed, and that is said."""
         while self._vanished:
             number = self._vanished.pop()
-            if number in self._lanes:
+            if number in self._dispatchers:
                 self.end(number, 0.0)
-            if self._durable_registration.remake(self.topic, self.id, number, self._names[number]):
+            if self._durable_registration.remake(self.topic, self.id, number, self._queues[number]):
                 with self._lock:
                     self.gap("the queue was removed by somebody else")
                     self._lock.notify_all()
 
     def end(self, number: int, timeout: float) -> None:
-        """A lane is to be given back: store what is done with, and let the next one have it.
+        """A partition is to be released: store what is done with, and let the next one have it.
 
         If ZooKeeper does not answer, that is for later; one that is closed then is no member any more, which does too.
         """
         with self._lock:
-            lane, reader = self._lanes.pop(number), self._readers.pop(number)
-            lane.leaving = True
+            dispatcher, reader = self._dispatchers.pop(number), self._readers.pop(number)
+            dispatcher.leaving = True
         self._session.post(reader.close)
-        if lane.lost is None and not self._give_back(lane.hold, timeout):
-            self._owed.append(lane.hold)
-        lane.drop()
+        if dispatcher.lost is None and not self._release(dispatcher.ownership, timeout):
+            self._unreleased.append(dispatcher.ownership)
+        dispatcher.drop()
 
-    def settle_up(self) -> None:
+    def release_rest(self) -> None:
         """Give back what could not be given back before: while we are a member, nobody else may take it."""
-        self._owed = [hold for hold in self._owed if not self._give_back(hold, 0.0)]
+        self._unreleased = [ownership for ownership in self._unreleased if not self._release(ownership, 0.0)]
 
-    def _give_back(self, hold: Ownership, timeout: float) -> bool:
-        return self._session.state is State.CONNECTED and hold.drain(timeout) and hold.release()
+    def _release(self, ownership: Ownership, timeout: float) -> bool:
+        return self._session.state is State.CONNECTED and ownership.drain(timeout) and ownership.release()
 
     @property
-    def lanes(self) -> dict[int, Dispatcher]:
+    def dispatchers(self) -> dict[int, Dispatcher]:
         """Those that we have, by partition."""
-        return self._lanes
+        return self._dispatchers
 
     def _lost(self, number: int, reason: str) -> None:
-        """On the connection's thread, perhaps: the rota's does what is to be done."""
+        """On the connection's thread, perhaps: the member's does what is to be done."""
         log.warning("partition %d of %s is lost: %s", number, self.id, reason)
-        self._rota.wake.set()
+        self._member.wake.set()
 
     def _drained(self, number: int) -> None:
         reader = self._readers.get(number)
@@ -376,7 +391,7 @@ class Consumer:
         """
         for message, stored in self.start_acks(messages):
             if wait:
-                message.entry.lane.until(stored, message)
+                message.entry.dispatcher.wait_until_stored(stored, message)
 
     def start_acks(self, messages: Iterable[Message]) -> list[tuple[Message, Future[None] | None]]:
         """Ack them, and return at once: what to wait for, with a message that stands for those it came with."""
@@ -389,9 +404,9 @@ class Consumer:
             stored = []
             for lot in lots.values():
                 entry: EntryState = lot[0].entry
-                lane: Dispatcher = lot[0].entry.lane
-                lane.settle_all(entry, lot)
-                stored.append((lot[0], lane.store(entry, wait=True)))
+                dispatcher: Dispatcher = lot[0].entry.dispatcher
+                dispatcher.settle_all(entry, lot)
+                stored.append((lot[0], dispatcher.store(entry, wait=True)))
         return stored
 
     def __iter__(self) -> Iterator[Message]:
@@ -443,12 +458,12 @@ class Consumer:
         self._handled += 1
         if self._handled % (CAREFUL // 2):  # no more than CAREFUL may be handled and not stored
             return None
-        before, self._before = self._before, message.entry.lane.hold.mark(message.entry, wait=True)
+        before, self._before = self._before, message.entry.dispatcher.ownership.mark(message.entry, wait=True)
         return before
 
     @property
     def closed(self) -> bool:
-        """Whether it gives out nothing more."""
+        """Whether it delivers nothing more."""
         return self._closed
 
     @property
@@ -461,18 +476,18 @@ class Consumer:
         self._lock.heard = heard
 
     def take_at_once(self, most: int = 1) -> tuple[list[Message], Future[None] | None]:
-        """The next messages, if there are any, and what has to be stored before the only one may be given out."""
+        """The next messages, if there are any, and what has to be stored before the only one may be delivered."""
         with self._lock:
             some = self._take(most)
-            stored = some[0].entry.lane.reserve(some[0]) if some else None
+            stored = some[0].entry.dispatcher.reserve(some[0]) if some else None
         self._tell_news()
         return some, stored
 
-    def give_back(self, messages: Iterable[Message]) -> None:
+    def put_back(self, messages: Iterable[Message]) -> None:
         """Nobody got what was taken: these are the next ones again."""
         with self._lock:
             for message in reversed(list(messages)):
-                message.entry.lane.give_back(message)
+                message.entry.dispatcher.put_back(message)
             self._lock.notify_all()
 
     def next_due(self) -> float | None:
@@ -482,15 +497,15 @@ class Consumer:
 
     def _failed(self, message: Message, error: BaseException) -> None:
         problem = error if isinstance(error, Exception) else RuntimeError(repr(error))
-        lane: Dispatcher = message.entry.lane
-        lane.fail_quietly(message, f"{type(error).__name__}: {error}")
+        dispatcher: Dispatcher = message.entry.dispatcher
+        dispatcher.fail_quietly(message, f"{type(error).__name__}: {error}")
         self._report(problem, message)
 
     def finish(self, message: Message) -> None:
         """Done with, unless the user has said otherwise; stored soon."""
-        lane: Dispatcher = message.entry.lane
+        dispatcher: Dispatcher = message.entry.dispatcher
         try:
-            lane.done(message)
+            dispatcher.done(message)
         except ZkmsError as error:
             if isinstance(error, LostOwnership) and error.reason != RETURNED:
                 self._report(error, message)
@@ -517,12 +532,12 @@ class Consumer:
                     self._lock.wait(self._until_due(left))
                     continue
                 # Where messages have to be reserved, they come one by one.
-                reserved = some[0].entry.lane.reserve(some[0]) if some else None
+                reserved = some[0].entry.dispatcher.reserve(some[0]) if some else None
             if some and (reserved is None or self._is_reserved(some[0], reserved)):
                 try:
                     self._tell_first()
                 except BaseException:  # a callback that wants to exit
-                    self.give_back(some)
+                    self.put_back(some)
                     raise
                 return some
 
@@ -532,16 +547,16 @@ class Consumer:
             return []
         with self._lock:
             some = self._take(most)
-            reserved = some[0].entry.lane.reserve(some[0]) if some else None
+            reserved = some[0].entry.dispatcher.reserve(some[0]) if some else None
         if not some or (not self._news and (reserved is None or self._is_reserved(some[0], reserved))):
             return some
-        self.give_back(some)
+        self.put_back(some)
         return []
 
     def _is_reserved(self, message: Message, stored: Future[None] | None) -> bool:
-        """Wait until it is noted that a message is given out; False if its lane was lost meanwhile."""
+        """Wait until it is noted that a message is delivered; False if its partition was lost meanwhile."""
         while not _wait(stored, self._patience):
-            if message.entry.lane.lost is not None or self._closed:
+            if message.entry.dispatcher.lost is not None or self._closed:
                 return False
         return True
 
@@ -549,23 +564,23 @@ class Consumer:
         """How many may be taken; whoever changes that to more rings."""
         if self._closed or self._session.state is not State.CONNECTED:
             return 0  # cut off, we may have been replaced
-        lanes = self._lanes.values()
-        room = self._prefetch - sum([lane.out for lane in lanes])
+        dispatchers = self._dispatchers.values()
+        room = self._prefetch - sum([dispatcher.in_flight for dispatcher in dispatchers])
         if room < 1:
-            for lane in lanes:
-                lane.crowded = True
+            for dispatcher in dispatchers:
+                dispatcher.crowded = True
         return room
 
     def _take(self, most: int) -> list[Message]:
-        lanes = list(self._lanes.values())
+        dispatchers = list(self._dispatchers.values())
         most = min(most, self._room())
         if most < 1:
             return []
-        for step in range(len(lanes)):
-            lane = lanes[(self._turn + step) % len(lanes)]
-            some = lane.take_some(most)
+        for step in range(len(dispatchers)):
+            dispatcher = dispatchers[(self._turn + step) % len(dispatchers)]
+            some = dispatcher.take_some(most)
             if some:
-                self._turn = (self._turn + step) % len(lanes)
+                self._turn = (self._turn + step) % len(dispatchers)
                 self._run += 1
                 if self._run >= LONGEST_RUN or not self._handler:
                     self._turn, self._run = self._turn + 1, 0
@@ -575,43 +590,43 @@ class Consumer:
     def _until_due(self, left: float | None) -> float | None:
         if self._room() < 1:
             return left
-        due = [when for lane in self._lanes.values() if (when := lane.next_due()) is not None]
+        due = [when for dispatcher in self._dispatchers.values() if (when := dispatcher.next_due()) is not None]
         if due:
             soon = max(0.0, min(due) - time.monotonic()) + 0.001
             left = soon if left is None else min(left, soon)
         return left
 
     def tend(self) -> bool:
-        """On the rota's thread, now and then: take back what was in hand for too long. True if our handler is stuck."""
+        """On the member's thread: take back what was in flight for too long; True if our handler is stuck."""
         late = False
         with self._lock:
-            for lane in list(self._lanes.values()):
-                late = lane.time_out() or late
+            for dispatcher in list(self._dispatchers.values()):
+                late = dispatcher.time_out() or late
             if late:
                 self._lock.notify_all()
         if self._full is not None and self._session.state is State.CONNECTED:
             self._clear_flag()
         if self._vanished and self._session.state is State.CONNECTED:
             self._repair()
-        while self._strange:
-            self._set_aside(*self._strange.popleft())
+        while self._unreadable:
+            self._set_aside(*self._unreadable.popleft())
         handling = self._handling
-        return handling is not None and not handling.entry.is_out(handling) and not self._is_done(handling)
+        return handling is not None and not handling.entry.is_in_flight(handling) and not self._is_done(handling)
 
     def _is_done(self, message: Message) -> bool:
         return bool(message.entry.done >> message.index & 1)
 
     def removed(self) -> None:
-        """On the rota's thread: another process has given the subscription up, so nothing will come any more."""
+        """On the member's thread: another process has given the subscription up, so nothing will come any more."""
         self._tell_error(NotSubscribed(self.topic), None)
-        for number in list(self._lanes):
+        for number in list(self._dispatchers):
             self.end(number, 0.0)
         with self._lock:
             self._removed = self._closed = True
             self._lock.notify_all()
         self._ended(self)
 
-    # -- what lanes tell -----------------------------------------------------------------------------------------
+    # -- what dispatchers tell -------------------------------------------------------------------------------------
 
     def gap(self, reason: str, told: Callable[[], None] | None = None) -> None:
         """Something may have been missed; `told` is called when the user knows."""
@@ -637,17 +652,17 @@ class Consumer:
                     self._told.popleft()()
 
     def flagged(self) -> None:
-        """The queue was full, and publishers skip it: the rota's thread tells them that it is not any more."""
+        """The queue was full, and publishers skip it: the member's thread tells them that it is not any more."""
         self._full = FullFlag(self._session, self._tree, self.topic, self.id)
-        self._rota.wake.set()
+        self._member.wake.set()
 
     def _clear_flag(self) -> None:
         with self._lock:
             flag, self._full = self._full, None  # the next gap's may come while we are at it
         if flag is None:
             return
-        for lane in list(self._lanes.values()):
-            lane.hold.drain(ACKED_WITHIN)  # or they would find it full still
+        for dispatcher in list(self._dispatchers.values()):
+            dispatcher.ownership.drain(ACKED_WITHIN)  # or they would find it full still
         try:
             flag.clear()
         except ZkmsError:
@@ -655,27 +670,27 @@ class Consumer:
                 self._full = self._full or flag
             raise
         with self._lock:
-            if self._full is None:  # else a lane has come to another such gap meanwhile
-                for lane in self._lanes.values():
-                    lane.unflagged()
+            if self._full is None:  # else one has come to another such gap meanwhile
+                for dispatcher in self._dispatchers.values():
+                    dispatcher.unflagged()
 
-    def strange(self, fetched: Fetched, error: Exception) -> None:
-        """An entry that is not ours, or damaged: the rota's thread sets it aside."""
-        self._strange.append((fetched, error))
-        self._rota.wake.set()
+    def unreadable(self, fetched: Fetched, error: Exception) -> None:
+        """An entry that is not ours, or damaged: the member's thread sets it aside."""
+        self._unreadable.append((fetched, error))
+        self._member.wake.set()
 
     def undecodable(self, problem: Undecodable) -> None:
         """A message that cannot become what the subscriber asked for."""
         if problem.error is not None:
             self._tell_error(problem.error, None)
 
-    def happened(self, event: str, lane: Dispatcher, entry: EntryState, index: int, reason: str) -> None:
-        """A message was given out again, nacked, expired or dead."""
-        self._trail.happened(event, self, lane, entry, 1 << index, reason=reason or None)
+    def happened(self, event: str, dispatcher: Dispatcher, entry: EntryState, index: int, reason: str) -> None:
+        """A message was delivered again, nacked, expired or dead."""
+        self._trail.happened(event, self, dispatcher, entry, 1 << index, reason=reason or None)
 
-    def ranged(self, event: str, lane: Dispatcher, entry: EntryState, places: int, zxid: int | None) -> None:
-        """Messages of an entry, a bit for each, were given out or acked."""
-        self._trail.happened(event, self, lane, entry, places, zxid=zxid)
+    def ranged(self, event: str, dispatcher: Dispatcher, entry: EntryState, places: int, zxid: int | None) -> None:
+        """Messages of an entry, a bit for each, were delivered or acked."""
+        self._trail.happened(event, self, dispatcher, entry, places, zxid=zxid)
 
     def _set_aside(self, fetched: Fetched, error: Exception) -> None:
         try:

@@ -1,11 +1,11 @@
-"""One lane in its owner's hands: from its entries to messages that may be given out, and back.
+"""Delivers the messages of one partition that we own: from its entries to messages that may be delivered, and back.
 
-Messages are given out in order. One that fails is due again after a while, and until it is done with, nothing else of
-its *scope* is given out: in a group that is its key (messages without a key wait for nobody), in a durable subscription
-the whole lane. So order holds across retries, and a poisoned key does not stop the others.
+Messages are delivered in order. One that fails is due again after a while, and until it is done with, nothing else of
+its *scope* is delivered: in a group that is its key (messages without a key wait for nobody), in a durable subscription
+the whole partition. So order holds across retries, and a poisoned key does not stop the others.
 
-After an owner that died, nobody knows which message was in its hands. The first messages after such a takeover are
-therefore *reserved*, noted in the ledger before they are given out: a message that kills its readers is found out.
+After an owner that died, nobody knows which message was in flight with it. The first messages after such a takeover are
+therefore *reserved*, noted in the ledger before they are delivered: a message that kills its readers is found out.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ CAREFUL = 128
 AHEAD = 16
 """Messages that are reserved together, where nothing is known against them."""
 MAX_FAILING = 256
-"""Messages that may wait for another attempt before the lane gives out nothing else: the ledger knows each of them."""
+"""Messages that may wait for another attempt before nothing else is delivered: the ledger knows each of them."""
 LONGEST_ERROR = 160
 DURABLE = ""
 """The scope of all messages of a durable subscription."""
 
 
 class Notes(Protocol):
-    """What a lane tells its consumer; called with the lock held, so none of it may wait."""
+    """What a dispatcher tells its consumer; called with the lock held, so none of it may wait."""
 
     def gap(self, reason: str, told: Callable[[], None] | None = None) -> None:
         """Something may have been missed at this place; `told` is called when the user knows, with the lock held."""
         ...
 
     def flagged(self) -> None:
-        """All that came before the queue was full is given out: publishers may send again."""
+        """All that came before the queue was full is delivered: publishers may send again."""
         ...
 
-    def strange(self, fetched: Fetched, error: Exception) -> None:
+    def unreadable(self, fetched: Fetched, error: Exception) -> None:
         """An entry that is not ours, or damaged."""
         ...
 
@@ -70,12 +70,12 @@ class Notes(Protocol):
         """A message that cannot become what the subscriber asked for."""
         ...
 
-    def happened(self, event: str, lane: Dispatcher, entry: EntryState, index: int, reason: str) -> None:
-        """A message was given out again, nacked, expired or dead."""
+    def happened(self, event: str, dispatcher: Dispatcher, entry: EntryState, index: int, reason: str) -> None:
+        """A message was delivered again, nacked, expired or dead."""
         ...
 
-    def ranged(self, event: str, lane: Dispatcher, entry: EntryState, places: int, zxid: int | None) -> None:
-        """Messages of an entry, a bit for each, were given out or acked."""
+    def ranged(self, event: str, dispatcher: Dispatcher, entry: EntryState, places: int, zxid: int | None) -> None:
+        """Messages of an entry, a bit for each, were delivered or acked."""
         ...
 
 
@@ -91,14 +91,14 @@ class Policy(NamedTuple):
 class _Scope:
     """Messages that must wait for the first of them."""
 
-    __slots__ = ("due", "messages", "out")
+    __slots__ = ("delivered", "due", "messages")
 
     def __init__(self) -> None:
         self.messages: list[tuple[int, int, Message]] = []
         """By entry and place."""
         self.due = 0.0
-        self.out = False
-        """Whether the first one has been given out."""
+        self.delivered = False
+        """Whether the first one has been delivered."""
 
     def place(self, sequence: int, index: int) -> int | None:
         """Where a message is; seldom anywhere but first."""
@@ -115,9 +115,9 @@ class Dispatcher:
         self,
         topic: str,
         partition: int,
-        hold: Ownership,
+        ownership: Ownership,
         inbox: Inbox,
-        unpacker: Decoder,
+        decoder: Decoder,
         policy: Policy,
         lock: threading.Condition,
         letter: Callable[[int], str],
@@ -130,16 +130,16 @@ class Dispatcher:
     ) -> None:
         self.topic = topic
         self.partition = partition
-        self.hold = hold
+        self.ownership = ownership
         self.inbox = inbox
-        self.out = 0
-        """Messages given out and not done with."""
+        self.in_flight = 0
+        """Messages delivered and not done with."""
         self.handled = 0
         self.leaving = False
-        """Whether it is to be given back as soon as nothing is in hand."""
+        """Whether it is to be given back as soon as nothing is in flight."""
         self.crowded = False
-        """Whether nothing was given out because too much is in hand."""
-        self._unpacker = unpacker
+        """Whether nothing was delivered because too much is in flight."""
+        self._decoder = decoder
         self._policy = policy
         self._lock = lock
         self._letter = letter
@@ -149,9 +149,9 @@ class Dispatcher:
         self._careful = CAREFUL if careful else 0
         self._parking = parking
         self.patience = patience
-        self._gaps = Gaps(hold.mark)
+        self._gaps = Gaps(ownership.mark)
         self._stack: list[tuple[EntryState, Iterator[Message | Undecodable]]] = []
-        """Entries that are being given out: the last one first, those below it have a lower priority."""
+        """Entries that are being delivered: the last one first, those below it have a lower priority."""
         self._scopes: dict[str, _Scope] = {}
         self._resumed: deque[Message] = deque()
         """Messages that have waited for another one of their scope, and are next."""
@@ -162,27 +162,27 @@ class Dispatcher:
         self._timers: list[tuple[float, int, str, Message | None]] = []
         """When scopes, or messages without one, are due again."""
         self._tickets = itertools.count()
-        self._hands: deque[tuple[float, Message]] = deque()
-        """Messages with a time to run, in the order of being given out."""
+        self._times: deque[tuple[float, Message]] = deque()
+        """Messages with a time to run, in the order of being delivered."""
 
     @property
     def lost(self) -> str | None:
-        """Why the lane is not ours any more."""
-        return self.hold.lost
+        """Why the partition is not ours any more."""
+        return self.ownership.lost
 
-    # -- giving out ----------------------------------------------------------------------------------------------
+    # -- delivering ----------------------------------------------------------------------------------------------
 
     def take(self) -> Message | None:
-        """The next message that may be given out now."""
+        """The next message that may be delivered now."""
         if self.leaving or self.lost is not None:
             return None
         while self._resumed:  # before what is due: they come before it
             self._parked -= 1
             resumed = self._resumed.popleft()
             if self._passes(resumed):
-                return self._give(resumed)
+                return self._deliver(resumed)
         if self._timers and (message := self._take_due()) is not None:
-            return self._give(message)
+            return self._deliver(message)
         if not self._resumed and (self._failing >= MAX_FAILING or self._parked >= self._parking):
             return None
         if DURABLE in self._scopes and self._policy.kind == "durable":
@@ -190,13 +190,13 @@ class Dispatcher:
         while (message := self._take_next()) is not None:
             if self._scopes or not message.entry.plain or message.entry.done:
                 if self._passes(message):
-                    return self._give(message)
+                    return self._deliver(message)
                 continue
-            return self._give(message)
+            return self._deliver(message)
         return None
 
     def take_some(self, most: int) -> list[Message]:
-        """Messages that may be given out now, one or up to `most`; none if there is none."""
+        """Messages that may be delivered now, one or up to `most`; none if there is none."""
         message = self.take()
         if message is None:
             return []
@@ -207,17 +207,17 @@ class Dispatcher:
         # A map makes messages, and nothing that could not be decoded.
         if entry.plain and isinstance(items, map) and self.inbox.top <= entry.priority:
             taken += islice(items, most - 1)
-            self.out += len(taken) - 1
+            self.in_flight += len(taken) - 1
             if self._policy.ttr is not None:
                 until = time.monotonic() + self._policy.ttr
-                self._hands += [(until, each) for each in taken[1:]]
+                self._times += [(until, each) for each in taken[1:]]
         return taken
 
     def stop(self) -> bool:
-        """Give out nothing more; whether nothing is in hand."""
+        """Deliver nothing more; whether nothing is in flight."""
         with self._lock:
             self.leaving = True
-            return self.out == 0
+            return self.in_flight == 0
 
     def next_due(self) -> float | None:
         """When something is due again that is not now."""
@@ -243,27 +243,27 @@ class Dispatcher:
                 return found
             elif not entry.done >> found.index & 1 and found.error is not None:
                 self._note.undecodable(found)
-                self._dispose(entry, found.index, None, f"cannot be decoded: {found.error.reason}")
+                self._make_dead_letter(entry, found.index, None, f"cannot be decoded: {found.error.reason}")
 
     def _open(self, item: Item) -> None:
         if isinstance(item, Marker):
             self._note.gap(item.gap.reason)
             return
         try:
-            entry, items = self._unpack(item)
+            entry, items = self._decode(item)
         except (CannotDecode, msgspec.MsgspecError) as error:
-            self._note.strange(item, error)
+            self._note.unreadable(item, error)
             return
         if items is not None:
             self._stack.append((entry, items))
             if not entry.complete:
                 self._gaps.opened(entry.sequence)
-            again = entry.frame.again or self.hold.handed.before(entry.priority, entry.sequence)
-            self.hold.handed.reach(entry.priority, entry.sequence)
+            again = entry.frame.again or self.ownership.watermark.before(entry.priority, entry.sequence)
+            self.ownership.watermark.reach(entry.priority, entry.sequence)
             places = ((1 << entry.count) - 1) & ~entry.done
             self._note.ranged("redelivered" if again else "delivered", self, entry, places, None)
 
-    def _unpack(self, fetched: Fetched) -> tuple[EntryState, Iterator[Message | Undecodable] | None]:
+    def _decode(self, fetched: Fetched) -> tuple[EntryState, Iterator[Message | Undecodable] | None]:
         if fetched.entry.foreign:
             raise CannotDecode("not a name that zkms gives")
         if fetched.entry.gap:
@@ -276,11 +276,11 @@ class Dispatcher:
             return entry, None
         if fetched.entry.body is not None and not fetched.raw:
             raise CannotDecode("the body it points to is missing")
-        part = self.hold.parts.get(fetched.entry.sequence)
-        return self._unpacker.unpack_into(fetched, lambda frame: EntryState(self, frame, fetched, part))
+        part = self.ownership.parts.get(fetched.entry.sequence)
+        return self._decoder.unpack_into(fetched, lambda frame: EntryState(self, frame, fetched, part))
 
     def _passes(self, message: Message) -> bool:
-        """Whether a message may be given out now; if not, it has been dealt with."""
+        """Whether a message may be delivered now; if not, it has been dealt with."""
         entry, index = message.entry, message.index
         if entry.done >> index & 1:
             return False
@@ -293,8 +293,10 @@ class Dispatcher:
         tried = entry.tries.get(index)
         most = self._policy.max_attempts
         if tried is not None and most is not None and tried.attempts >= most and not entry.is_ahead(index):
-            entry.given[index] = tried.attempts
-            self._dispose(entry, index, message, _out_of_attempts(tried.attempts), tried.error or "its readers died")
+            entry.deliveries[index] = tried.attempts
+            self._make_dead_letter(
+                entry, index, message, _out_of_attempts(tried.attempts), tried.error or "its readers died"
+            )
             return False
         scope = self._scope(message)
         if scope is not None and scope in self._scopes:
@@ -326,7 +328,7 @@ class Dispatcher:
         blocked = self._scopes.setdefault(scope, _Scope())
         self._park(scope, message)
         if blocked.messages[0][2] is message:  # else one before it has to be waited for
-            blocked.due, blocked.out = when, False
+            blocked.due, blocked.delivered = when, False
         heapq.heappush(self._timers, (blocked.due, next(self._tickets), scope, None))
         self._lock.notify_all()
 
@@ -341,11 +343,11 @@ class Dispatcher:
                     return message
                 continue
             blocked = self._scopes.get(scope)
-            if blocked is None or blocked.out or blocked.due > now:
+            if blocked is None or blocked.delivered or blocked.due > now:
                 continue  # of an earlier attempt
             first = blocked.messages[0][2]
             if self._still_wanted(first):
-                blocked.out = True
+                blocked.delivered = True
                 return first
             self._unblock(scope, blocked)
         return None
@@ -371,16 +373,16 @@ class Dispatcher:
             message = blocked.messages[0][2]
             entry: EntryState = message.entry
             tried = entry.tries.get(message.index)
-            if entry.done >> message.index & 1:  # acked, by a caller that had several of the scope in hand
+            if entry.done >> message.index & 1:  # acked, by a caller that had several of the scope in flight
                 heapq.heappop(blocked.messages)
                 self._parked -= 1
                 self._failing = max(0, self._failing - 1)
                 continue
-            if entry.is_out(entry.latest.get(message.index, message)) and message.index in entry.latest:
-                blocked.out = True  # in such a caller's hands, still
+            if entry.is_in_flight(entry.latest.get(message.index, message)) and message.index in entry.latest:
+                blocked.delivered = True  # still in flight with such a caller
                 break
             if tried is not None and tried.due:
-                blocked.due, blocked.out = time.monotonic() + max(0.0, tried.due - time.time()), False
+                blocked.due, blocked.delivered = time.monotonic() + max(0.0, tried.due - time.time()), False
                 heapq.heappush(self._timers, (blocked.due, next(self._tickets), scope, None))
                 break
             heapq.heappop(blocked.messages)
@@ -389,32 +391,32 @@ class Dispatcher:
             del self._scopes[scope]
         self._lock.notify_all()
 
-    def _give(self, message: Message) -> Message:
+    def _deliver(self, message: Message) -> Message:
         entry, index = message.entry, message.index
         tried = entry.tries.get(index)
         if tried is not None:
             again = type(message)(message.data, entry, index)
             entry.latest[index] = again
-            if index in entry.given:
+            if index in entry.deliveries:
                 self._note.happened("redelivered", self, entry, index, "")
-            entry.given[index] = tried.attempts + (0 if entry.is_ahead(index) else 1)
+            entry.deliveries[index] = tried.attempts + (0 if entry.is_ahead(index) else 1)
             message = again
-        self.out += 1
+        self.in_flight += 1
         if self._policy.ttr is not None:
-            self._hands.append((time.monotonic() + self._policy.ttr, message))
+            self._times.append((time.monotonic() + self._policy.ttr, message))
         return message
 
     def reserve(self, message: Message) -> Future[None] | None:
-        """Note in the ledger that a message is given out; the Future to wait for before it is, if there is need."""
+        """Note in the ledger that a message is delivered; the Future to wait for before it is, if there is need."""
         if self._careful <= 0:
             return None
         self._careful -= 1
         entry, index = message.entry, message.index
-        if entry.reserved >> index & 1 and entry.given.get(index, 1) == 1:
+        if entry.reserved >> index & 1 and entry.deliveries.get(index, 1) == 1:
             return None
         tried = entry.tries.get(index)
         if tried is not None:
-            entry.tries[index] = Try(entry.given[index], error=tried.error)
+            entry.tries[index] = Try(entry.deliveries[index], error=tried.error)
             entry.reserved |= 1 << index
         else:
             last = min(index + AHEAD, entry.count)
@@ -424,8 +426,8 @@ class Dispatcher:
                     break
                 entry.tries[each] = Try(1)
             entry.reserved |= (1 << last) - (1 << index)
-            entry.given[index] = 1  # those behind it are only reserved: given back, this one comes a second time
-        return self.hold.mark(entry, wait=True)
+            entry.deliveries[index] = 1  # those behind it are only reserved: given back, this one comes a second time
+        return self.ownership.mark(entry, wait=True)
 
     # -- taking back ---------------------------------------------------------------------------------------------
 
@@ -438,7 +440,7 @@ class Dispatcher:
 
     def store(self, entry: EntryState, *, wait: bool = False) -> Future[None] | None:
         """Commit what is done with of an entry, with the lock held; then the gaps behind it, if nothing is left."""
-        stored = self.hold.mark(entry, wait=wait)
+        stored = self.ownership.mark(entry, wait=wait)
         if entry.complete:
             self._gaps.finished(entry.sequence)
         return stored
@@ -450,7 +452,7 @@ class Dispatcher:
     def settle(self, entry: EntryState, message: Message) -> None:
         """Done with, with the lock held; to be marked afterwards."""
         entry.finish((message.index,))
-        self._let_go()
+        self._no_longer_in_flight()
         self.handled += 1
         if self._scopes:
             self._advance(message)
@@ -485,28 +487,28 @@ class Dispatcher:
                 self.settle(entry, message)
             return
         entry.finish([message.index for message in messages])
-        self._let_go(len(messages))
+        self._no_longer_in_flight(len(messages))
         self.handled += len(messages)
 
-    def _let_go(self, count: int = 1) -> None:
-        """So many less in somebody's hands."""
-        self.out -= count
+    def _no_longer_in_flight(self, count: int = 1) -> None:
+        """So many less are in flight."""
+        self.in_flight -= count
         if self.crowded:
             self.crowded = False
             self._lock.notify_all()
 
-    def give_back(self, message: Message) -> None:
-        """What was taken was not given out after all, and is the next one again; with the lock held."""
+    def put_back(self, message: Message) -> None:
+        """What was taken was not delivered after all, and is the next one again; with the lock held."""
         entry, index = message.entry, message.index
-        if self.lost is not None or not entry.is_out(message):
+        if self.lost is not None or not entry.is_in_flight(message):
             return
-        self._let_go()
-        self._hands = deque(hand for hand in self._hands if hand[1] is not message)
-        entry.given.pop(index, None)  # what was reserved for it still is
+        self._no_longer_in_flight()
+        self._times = deque(each for each in self._times if each[1] is not message)
+        entry.deliveries.pop(index, None)  # what was reserved for it still is
         scope = self._scope(message)
         blocked = None if scope is None else self._scopes.get(scope)
         if scope is not None and blocked is not None and blocked.messages[0][:2] == (entry.sequence, index):
-            blocked.due, blocked.out = time.monotonic(), False
+            blocked.due, blocked.delivered = time.monotonic(), False
             heapq.heappush(self._timers, (blocked.due, next(self._tickets), scope, None))
         else:
             self._resumed.appendleft(message)
@@ -518,7 +520,7 @@ class Dispatcher:
         with self._lock:
             entry.check(message)
             self.settle(entry, message)
-            self.store(entry)  # before anybody sees that nothing is in hand, and gives the lane back
+            self.store(entry)  # before anybody sees that nothing is in flight, and gives the partition back
 
     def _advance(self, message: Message) -> None:
         """A message of a scope that others wait for is done with: it is the next one's turn."""
@@ -531,7 +533,7 @@ class Dispatcher:
         self._unblock(scope, blocked)
 
     def fail(self, entry: EntryState, message: Message, error: str, delay: float | None = None) -> Future[None] | None:
-        """To be given out again after a while, or never: then it is a dead letter."""
+        """To be delivered again after a while, or never: then it is a dead letter."""
         with self._lock:
             entry.check(message)
             return self._fail(entry, message, error, delay)
@@ -540,43 +542,43 @@ class Dispatcher:
         """The same for a handler that raised; nobody waits until it is stored."""
         entry: EntryState = message.entry
         with self._lock:
-            if self.lost is None and entry.is_out(message):
+            if self.lost is None and entry.is_in_flight(message):
                 self._fail(entry, message, error, None)
 
     def _fail(self, entry: EntryState, message: Message, error: str, delay: float | None) -> Future[None] | None:
         index, attempts = message.index, entry.attempts(message.index)
         most = self._policy.max_attempts
         if most is not None and attempts >= most:
-            self._let_go()
-            return self._dispose(entry, index, message, _out_of_attempts(attempts), error)
+            self._no_longer_in_flight()
+            return self._make_dead_letter(entry, index, message, _out_of_attempts(attempts), error)
         pause = min(self._policy.backoff * 2 ** (min(attempts, 64) - 1), 3600.0) if delay is None else delay
         due = time.time() + pause
         entry.tries[index] = Try(attempts, due, error[:LONGEST_ERROR])
         entry.touched.pop(index, None)
-        self._let_go()
+        self._no_longer_in_flight()
         self._note.happened("nacked", self, entry, index, error)
         scope = self._scope(message)
         blocked = None if scope is None else self._scopes.get(scope)
         place = blocked.place(entry.sequence, index) if blocked is not None else None
         if blocked is not None and place:  # it waits for others of its scope already
             blocked.messages[place] = (entry.sequence, index, message)
-            return self.hold.mark(entry, wait=True)
+            return self.ownership.mark(entry, wait=True)
         if blocked is not None and place == 0:
             heapq.heappop(blocked.messages)  # it is put back as the first below
             self._parked -= 1
         else:
             self._failing += 1
         self._wait(scope, message, due)
-        return self.hold.mark(entry, wait=True)
+        return self.ownership.mark(entry, wait=True)
 
-    def bury(self, entry: EntryState, message: Message, reason: str) -> Future[None] | None:
+    def reject(self, entry: EntryState, message: Message, reason: str) -> Future[None] | None:
         """To the dead letters."""
         with self._lock:
             entry.check(message)
-            self._let_go()
-            return self._dispose(entry, message.index, message, reason)
+            self._no_longer_in_flight()
+            return self._make_dead_letter(entry, message.index, message, reason)
 
-    def _dispose(
+    def _make_dead_letter(
         self, entry: EntryState, index: int, message: Message | None, reason: str, error: str = ""
     ) -> Future[None] | None:
         """Done with, and a dead letter."""
@@ -606,28 +608,28 @@ class Dispatcher:
                 entry.touched[message.index] = time.monotonic() + self._policy.ttr
 
     def time_out(self) -> bool:
-        """Take back what has been in hand for longer than its time to run; True if there was anything."""
+        """Take back what has been in flight for longer than its time to run; True if there was anything."""
         found = False
         now = time.monotonic()
-        while self._hands and self.lost is None:
-            deadline, message = self._hands[0]
+        while self._times and self.lost is None:
+            deadline, message = self._times[0]
             entry: EntryState = message.entry
             index = message.index
-            if not entry.is_out(message):
-                self._hands.popleft()
+            if not entry.is_in_flight(message):
+                self._times.popleft()
                 continue
             if deadline > now:
                 break
-            self._hands.popleft()
+            self._times.popleft()
             prolonged = entry.touched.get(index, 0.0)
             if prolonged > now:
-                self._hands.append((prolonged, message))
+                self._times.append((prolonged, message))
                 continue
             found = True
             self._fail(entry, message, f"{LATE} {self._policy.ttr:g} s", None)
         return found
 
-    def until(self, stored: Future[None] | None, message: Message) -> None:
+    def wait_until_stored(self, stored: Future[None] | None, message: Message) -> None:
         """Wait until it is stored."""
         if stored is None:
             return
@@ -643,14 +645,14 @@ class Dispatcher:
         with self._lock:
             for entry, _ in self._stack:
                 entry.latest.clear()
-            for _, message in self._hands:
+            for _, message in self._times:
                 message.entry.latest.clear()
             self._gaps.clear()
             self._stack.clear()
             self._resumed.clear()
             self._scopes.clear()
             self._timers.clear()
-            self._hands.clear()
+            self._times.clear()
         self.inbox.close(discard=True)
 
 

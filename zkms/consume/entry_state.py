@@ -1,4 +1,4 @@
-"""An entry of a durable subscription or a group, in its reader's hands: which of its messages are done with."""
+"""An entry of a durable subscription or a group, in flight: which of its messages are done with."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ class EntryDispatcher(Protocol):
         self, entry: EntryState, message: Message, error: str, delay: float | None = None
     ) -> Future[None] | None: ...
 
-    def bury(self, entry: EntryState, message: Message, reason: str) -> Future[None] | None: ...
+    def reject(self, entry: EntryState, message: Message, reason: str) -> Future[None] | None: ...
 
     def touch(self, entry: EntryState, message: Message) -> None: ...
 
     def stored(self, entry: EntryState, places: int, zxid: int | None) -> None: ...
 
-    def until(self, stored: Future[None] | None, message: Message) -> None: ...
+    def wait_until_stored(self, stored: Future[None] | None, message: Message) -> None: ...
 
 
 class EntryState:
-    """Guarded by its lane's lock."""
+    """Guarded by its dispatcher's lock."""
 
     __slots__ = (
         "_known",
         "_letters",
         "_sent",
         "count",
+        "deliveries",
+        "dispatcher",
         "done",
         "extras",
         "frame",
-        "given",
-        "lane",
         "latest",
         "numbers",
         "otherwise",
@@ -76,10 +76,10 @@ class EntryState:
         "tries",
     )
 
-    def __init__(self, lane: EntryDispatcher, frame: Frame, fetched: Fetched, part: Part | None) -> None:
-        self.lane = lane
+    def __init__(self, dispatcher: EntryDispatcher, frame: Frame, fetched: Fetched, part: Part | None) -> None:
+        self.dispatcher = dispatcher
         self.frame = frame
-        self.topic = lane.topic if frame.topic is None else frame.topic
+        self.topic = dispatcher.topic if frame.topic is None else frame.topic
         self.producer = frame.producer
         self.seq = frame.seq
         self.published_at = frame.published_at
@@ -95,18 +95,18 @@ class EntryState:
         self.done = 0 if part is None else mask_of(part, self.count)
         """A bit for each message that is done with."""
         self.tries: dict[int, Try] = {} if part is None else dict(part.tries)
-        """What the ledger knows of messages that were given out before."""
-        self.given: dict[int, int] = {}
-        """How often messages were given out, this time included; once, if nothing is said."""
+        """What the ledger knows of messages that were delivered before."""
+        self.deliveries: dict[int, int] = {}
+        """How often messages were delivered, this time included; once, if nothing is said."""
         self.latest: dict[int, Message] = {}
-        """Messages that were given out again: only the latest counts."""
+        """Messages that were delivered again: only the latest counts."""
         self.touched: dict[int, float] = {}
         """Until when messages have time to run, where that was prolonged."""
         self.reserved = 0
-        """A bit for each message that was noted as given out, in the ledger, before it was."""
+        """A bit for each message that was noted as delivered, in the ledger, before it was."""
         expires = frame.extras is not None and any(extra is not None and extra.expires for extra in frame.extras)
         self.plain = part is None and not expires
-        """Whether nothing has to be looked at before a message is given out."""
+        """Whether nothing has to be looked at before a message is delivered."""
         self._letters: list[tuple[int, Operation]] = []
         self.otherwise = 0
         """Bits of those that are done with without an ack: expired, or dead."""
@@ -136,7 +136,7 @@ class EntryState:
         """What the last snapshot said is stored."""
         new, self._known = self._sent & ~self._known & ~self.otherwise, self._sent
         if new:
-            self.lane.stored(self, new, zxid)
+            self.dispatcher.stored(self, new, zxid)
 
     def add_letter(self, index: int, operation: Operation) -> None:
         """A dead letter that is created when the message is done with."""
@@ -145,61 +145,61 @@ class EntryState:
     # -- for a message -------------------------------------------------------------------------------------------
 
     def attempts(self, index: int) -> int:
-        """How often a message was given out."""
-        return self.given.get(index, 1)
+        """How often a message was delivered."""
+        return self.deliveries.get(index, 1)
 
     def ack(self, message: Message) -> None:
         """Done with; returns when that is stored."""
-        self.lane.until(self.start_ack(message), message)
+        self.dispatcher.wait_until_stored(self.start_ack(message), message)
 
     def nak(self, message: Message, delay: float | None, error: str | None) -> None:
-        """To be given out again."""
-        self.lane.until(self.start_nak(message, delay, error), message)
+        """To be delivered again."""
+        self.dispatcher.wait_until_stored(self.start_nak(message, delay, error), message)
 
     def touch(self, message: Message) -> None:
         """Its time to run begins anew."""
-        self.lane.touch(self, message)
+        self.dispatcher.touch(self, message)
 
     def reject(self, message: Message, reason: str) -> None:
         """To the dead letters."""
-        self.lane.until(self.start_reject(message, reason), message)
+        self.dispatcher.wait_until_stored(self.start_reject(message, reason), message)
 
     # The same without waiting: when the result is done, it is stored. None if there is nothing to wait for.
 
     def start_ack(self, message: Message) -> Future[None] | None:
         """Done with."""
-        return self.lane.ack(self, message)
+        return self.dispatcher.ack(self, message)
 
     def start_nak(self, message: Message, delay: float | None, error: str | None) -> Future[None] | None:
-        """To be given out again."""
+        """To be delivered again."""
         if delay is not None and (not isinstance(delay, (int, float)) or not 0 <= delay < math.inf):
             raise InvalidArgument(f"delay must be a number of seconds that is not negative, not {delay!r:.60}")
         if error is not None and not isinstance(error, str):
             raise InvalidArgument(f"error must be a str, not {error!r:.60}")
-        return self.lane.fail(self, message, error or "nak", delay)
+        return self.dispatcher.fail(self, message, error or "nak", delay)
 
     def start_reject(self, message: Message, reason: str) -> Future[None] | None:
         """To the dead letters."""
         if not isinstance(reason, str) or not reason:
             raise InvalidArgument(f"reject: give the reason as a str, not {reason!r:.60}")
-        return self.lane.bury(self, message, f"rejected: {reason}")
+        return self.dispatcher.reject(self, message, f"rejected: {reason}")
 
     def check(self, message: Message) -> None:
-        """`AlreadyAcked` or `LostOwnership`, unless the message is in the caller's hands."""
+        """`AlreadyAcked` or `LostOwnership`, unless the message is in flight."""
         index = message.index
         if self.done >> index & 1:
             raise AlreadyAcked(message.id)
-        if self.lane.lost is not None:
-            raise LostOwnership(message.id, self.lane.lost)
+        if self.dispatcher.lost is not None:
+            raise LostOwnership(message.id, self.dispatcher.lost)
         if self.latest.get(index, message) is not message:
             raise LostOwnership(message.id, OVERDUE)
-        if self.tries and not self.is_out(message):
+        if self.tries and not self.is_in_flight(message):
             raise LostOwnership(message.id, OVERDUE if self.tries[index].error.startswith(LATE) else RETURNED)
 
     def check_all(self, messages: list[Message]) -> None:
         """The same for many messages of this entry, none of them twice."""
         seen = self.done
-        careful = bool(self.latest or self.tries) or self.lane.lost is not None
+        careful = bool(self.latest or self.tries) or self.dispatcher.lost is not None
         for message in messages:
             bit = 1 << message.index
             if seen & bit:
@@ -209,16 +209,16 @@ class EntryState:
                 self.check(message)
 
     def is_ahead(self, index: int) -> bool:
-        """Whether a message was reserved by us, ahead of its turn, and not given out yet."""
-        return bool(self.reserved >> index & 1) and index not in self.given
+        """Whether a message was reserved by us, ahead of its turn, and not delivered yet."""
+        return bool(self.reserved >> index & 1) and index not in self.deliveries
 
-    def is_out(self, message: Message) -> bool:
-        """Whether a message is in somebody's hands."""
+    def is_in_flight(self, message: Message) -> bool:
+        """Whether a message is in flight."""
         index = message.index
         if self.done >> index & 1 or self.latest.get(index, message) is not message:
             return False
         tried = self.tries.get(index)  # a time at which it is due again says that it failed
-        return tried is None or not tried.due or self.given.get(index, 1) > tried.attempts
+        return tried is None or not tried.due or self.deliveries.get(index, 1) > tried.attempts
 
     def expires(self, index: int) -> float:
         """When a message expires; 0 for never."""
@@ -226,7 +226,7 @@ class EntryState:
         return 0.0 if extra is None else extra.expires
 
     def is_expired(self, index: int) -> bool:
-        """Whether a message must not be given out any more."""
+        """Whether a message must not be delivered any more."""
         expires = self.expires(index)
         return bool(expires) and time.time() >= expires
 

@@ -1,8 +1,8 @@
-"""Gap entries that the owner of a lane has reached: done with when they are told, and all that came before them is.
+"""Gap entries that the owner of a partition has reached: done with once they are told, and all before them is done.
 
 One that flagged its queue as full stays until the flag is down too, or else nobody would know that it has to be.
 
-A gap says that something before it may be missing. That may be a message in the reader's hands: it was fetched, and
+A gap says that something before it may be missing. That may be a message in flight: it was fetched, and
 then dropped from the queue to make room, so that it does not come again if its reader dies. As long as there is such a
 one, the gap stays where it is, and the next reader is told of it.
 """
@@ -27,7 +27,7 @@ class _Reached:
 
 
 class Gaps:
-    """Of one lane, while it is ours. Not thread-safe: its lane's lock guards it."""
+    """Of one partition, while it is ours. Not thread-safe: its dispatcher's lock guards it."""
 
     def __init__(self, done: Callable[[EntryState], object]) -> None:
         self._done = done
@@ -37,11 +37,11 @@ class Gaps:
         self._reached: dict[int, _Reached] = {}
 
     def opened(self, sequence: int) -> None:
-        """Messages of an entry are given out from now on."""
+        """Messages of an entry are delivered from now on."""
         self._open.add(sequence)
 
     def reach(self, entry: EntryState, *, flag: bool) -> None:
-        """All that came before this gap is given out; `flag` if the queue is flagged for it."""
+        """All that came before this gap is delivered; `flag` if the queue is flagged for it."""
         self._reached[entry.sequence] = _Reached(entry, set(self._open), flag=flag)
 
     def told(self, sequence: int) -> None:
@@ -66,7 +66,7 @@ class Gaps:
             self._settle()
 
     def clear(self) -> None:
-        """The lane is not ours any more."""
+        """The partition is not ours any more."""
         self._open.clear()
         self._reached.clear()
 

@@ -1,11 +1,11 @@
-"""Who reads which lane: being a member of a group, and taking turns.
+"""Who reads which partition: being a member of a group, and following its plan.
 
 A member is an ephemeral znode. One of them, the first by name, writes the plan: which member is to read which
-partition. The plan is a wish; what counts are the ledgers. A member gives back what the plan takes from it, once the
-messages in its hands are done with or out of time, and claims what the plan gives it, once its ledger has no owner, or
+partition. The plan is a wish; what counts are the ledgers. A member releases what the plan takes from it, once
+its messages in flight are done with or out of time, and claims what the plan gives it, once its ledger has no owner, or
 an owner that is no member any more. So a partition has one owner at every moment, whatever members believe.
 
-Thread: `zkms-rota-TOPIC`. It wakes when members or the plan change, and looks by itself now and then.
+Thread: `zkms-member-TOPIC`. It wakes when members or the plan change, and looks by itself now and then.
 """
 
 from __future__ import annotations
@@ -15,17 +15,13 @@ import os
 import socket
 import threading
 import time
-from functools import partial
 from typing import Protocol
 
-import msgspec
-
-from zkms.consume.assignment import MemberLoad, assign, slow_ones
 from zkms.consume.dispatcher import Dispatcher
 from zkms.consume.ownership import Claim, claim
+from zkms.consume.planner import Planner, read_plan
 from zkms.context import Context
 from zkms.errors import (
-    BadVersion,
     ConnectionLost,
     InvalidArgument,
     NodeExists,
@@ -36,42 +32,40 @@ from zkms.errors import (
 from zkms.names import check_name
 from zkms.subscribe.live_registration import LiveRegistration
 from zkms.tree.paths import queues_of
-from zkms.tree.records import GroupPlan, MemberState, Registration, decode, encode
+from zkms.tree.records import MemberState, Registration, encode
 from zkms.zookeeper.operations import Create, Delete, Operation, SetData
 from zkms.zookeeper.session import Stat, State, failed_with
 
 log = logging.getLogger("zkms.consume")
 LOOK = 1.0
 """Seconds after which a member looks by itself, whatever it was told."""
-REPEATEDLY, FORGIVEN = 3, 10
-"""Looks in a row at which a member was slow until it gets less, and until which it counts."""
-FIRST_REST, LONGEST_REST = 1.0, 60.0
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds for which a partition is left alone that ZooKeeper does not let us write: at first, and at the most."""
 TICK = 0.25
-"""Seconds between two looks at what is in hand."""
+"""Seconds between two looks at what is in flight."""
 
 
 class MemberConsumer(Protocol):
-    """What the rota needs of a consumer."""
+    """What the member needs of a consumer."""
 
     @property
-    def lanes(self) -> dict[int, Dispatcher]:
+    def dispatchers(self) -> dict[int, Dispatcher]:
         """Those that it has."""
         ...
 
     def begin(self, number: int, path: str, claimed: Claim) -> None:
-        """A lane is its own: read it."""
+        """A partition is its own: read it."""
         ...
 
     def end(self, number: int, timeout: float) -> None:
-        """A lane is to be given back."""
+        """A partition is to be given back."""
         ...
 
     def removed(self) -> None:
         """The subscription was given up elsewhere."""
         ...
 
-    def settle_up(self) -> None:
+    def release_rest(self) -> None:
         """Give back what could not be given back before."""
         ...
 
@@ -79,12 +73,12 @@ class MemberConsumer(Protocol):
     """Seconds that a message takes its handler."""
 
     def tend(self) -> bool:
-        """Take back what was in hand for too long; True if its handler is stuck."""
+        """Take back what was in flight for too long; True if its handler is stuck."""
         ...
 
 
 class GroupMember:
-    """Keeps one consumer a member, and its lanes in step with the plan."""
+    """Keeps one consumer a member, and its partitions in step with the plan."""
 
     def __init__(
         self,
@@ -104,28 +98,28 @@ class GroupMember:
         self._topic = topic
         self._name = name
         self._group = registration.kind == "group"
-        self._partitions = len(queues_of(name, registration))
+        self._planner = Planner(
+            context.session, context.tree, topic, name, len(queues_of(name, registration)), self.wake.set
+        )
         self._consumer = consumer
         self._generation = 0
         self._leaving: dict[int, float] = {}
-        """Partitions that are to be given back, and until when their messages in hand are waited for."""
-        self._rests: dict[int, tuple[float, float]] = {}
+        """Partitions that are to be given back, and until when their messages in flight are waited for."""
+        self._pauses: dict[int, tuple[float, float]] = {}
         """Partitions that we could not write: how long they are left alone, and until when."""
         self.ttr = 30.0
-        """Seconds that messages in hand are waited for, before a partition is given back."""
+        """Seconds that messages in flight are waited for, before a partition is given back."""
         self._closed = False
         self._ends = 0.0
         """Until when what is done with may be stored, once it is closed."""
         self._stuck = False
-        self._slow: dict[str, int] = {}
-        self._timed = 0.0
         self._unverified = False
         self._recorded = context.trail.records
         self._found: tuple[list[str], Stat] | None = None
         """Who were members before we were; only a trail needs to know."""
         self._looked = 0.0
         self._shown = MemberState()
-        self._thread = threading.Thread(target=self._run, name=f"zkms-rota-{topic}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"zkms-member-{topic}", daemon=True)
 
     # -- membership ----------------------------------------------------------------------------------------------
 
@@ -164,20 +158,20 @@ class GroupMember:
         self._live_registration.resign(self._tree.member(self._name, self._topic, self._me), self)
 
     def _state(self) -> MemberState:
-        lanes = list(self._consumer.lanes.values())
+        dispatchers = list(self._consumer.dispatchers.values())
         return MemberState(
             socket.gethostname(),
             os.getpid(),
-            len(lanes),
-            sum(lane.out for lane in lanes),
-            sum(lane.handled for lane in lanes),
+            len(dispatchers),
+            sum(dispatcher.in_flight for dispatcher in dispatchers),
+            sum(dispatcher.handled for dispatcher in dispatchers),
             self._stuck,
             float(f"{self._consumer.pace:.2g}"),
-            hands={lane.partition: lane.out for lane in lanes if lane.out},
+            hands={dispatcher.partition: dispatcher.in_flight for dispatcher in dispatchers if dispatcher.in_flight},
         )
 
     def claim_alone(self, takeover: bool) -> str | None:
-        """Claim the only lane of a durable subscription; who has it, if somebody has."""
+        """Claim the only partition of a durable subscription; who has it, if somebody has."""
         path = self._tree.ledger(self._name, self._topic, 0)
         deadline = time.monotonic() + self._session.config.request_timeout
 
@@ -231,7 +225,7 @@ class GroupMember:
         self.wake.set()
 
     def reconnected(self) -> None:
-        """On the connection's thread: what we hold may have been taken from us."""
+        """On the connection's thread: what we own may have been taken from us."""
         self._unverified = True
         self.wake.set()
 
@@ -245,7 +239,7 @@ class GroupMember:
 
     def _depart(self) -> None:
         try:
-            for number in list(self._consumer.lanes):
+            for number in list(self._consumer.dispatchers):
                 self._consumer.end(number, max(0.0, self._ends - time.monotonic()))
         except ZkmsError as error:
             log.warning("%s of %r could not be given back: %s", self._name, self._topic, error)
@@ -291,22 +285,22 @@ class GroupMember:
     def _look(self) -> None:
         if self._session.generation != self._generation and not self._closed:
             self.join()
-            for lane in list(self._consumer.lanes.values()):
-                lane.hold.renew()
+            for dispatcher in list(self._consumer.dispatchers.values()):
+                dispatcher.ownership.renew()
         if self._unverified or not self._group:  # a durable one may be taken over while nothing is there to be acked
             self._unverified = False
-            for lane in list(self._consumer.lanes.values()):
-                lane.hold.verify()
-        for number, lane in list(self._consumer.lanes.items()):
-            if lane.lost is not None:
+            for dispatcher in list(self._consumer.dispatchers.values()):
+                dispatcher.ownership.verify()
+        for number, dispatcher in list(self._consumer.dispatchers.items()):
+            if dispatcher.lost is not None:
                 self._leaving.pop(number, None)
                 self._consumer.end(number, 0.0)
-                if lane.hold.refused:
-                    self._rest(number)
-        self._consumer.settle_up()
+                if dispatcher.ownership.refused:
+                    self._pause(number)
+        self._consumer.release_rest()
         if self._group:
             self._follow_plan()
-        elif not self._consumer.lanes and not self._rests_now(0):
+        elif not self._consumer.dispatchers and not self._is_paused(0):
             self._claim_again()
         elif self._is_removed():
             raise NodeMissing("the subscription was removed", path=self._tree.registration(self._topic, self._name))
@@ -318,16 +312,16 @@ class GroupMember:
         if owner is not None:
             log.debug("%s of %r is read by %s", self._name, self._topic, owner)
 
-    def _rest(self, number: int) -> None:
+    def _pause(self, number: int) -> None:
         """Claimed again at once, it would be lost again at once; each time in a row it is left alone for longer."""
         now = time.monotonic()
-        last, until = self._rests.get(number, (0.0, 0.0))
-        rest = min(2 * last, LONGEST_REST) if now < until + LONGEST_REST and last else FIRST_REST
-        self._rests[number] = rest, now + rest
-        log.warning("partition %d of %s is left alone for %g s", number, self._name, rest)
+        last, until = self._pauses.get(number, (0.0, 0.0))
+        pause = min(2 * last, LONGEST_PAUSE) if now < until + LONGEST_PAUSE and last else FIRST_PAUSE
+        self._pauses[number] = pause, now + pause
+        log.warning("partition %d of %s is left alone for %g s", number, self._name, pause)
 
-    def _rests_now(self, number: int) -> bool:
-        return number in self._rests and time.monotonic() < self._rests[number][1]
+    def _is_paused(self, number: int) -> bool:
+        return number in self._pauses and time.monotonic() < self._pauses[number][1]
 
     def _show(self) -> None:
         state = self._state()
@@ -346,74 +340,29 @@ class GroupMember:
     def _follow_plan(self) -> None:
         members, _ = self._session.children(self._tree.members(self._name, self._topic), self.wake.set)
         data, stat = self._session.get(self._tree.group(self._name, self._topic), self.wake.set)
-        plan = _read_plan(data)
+        plan = read_plan(data)
         if members and min(members) == self._me:
-            plan = self._plan(plan, members, stat.version)
+            plan = self._planner.improve(plan, members, stat.version)
         mine = {number for number, member in plan.lanes.items() if member == self._me} if not self._stuck else set()
-        self._give_back(mine)
-        for number in sorted(mine - self._consumer.lanes.keys()):
-            if not self._closed and not self._rests_now(number):
-                self._take(number)
+        self._give_up(mine)
+        for number in sorted(mine - self._consumer.dispatchers.keys()):
+            if not self._closed and not self._is_paused(number):
+                self._claim(number)
 
-    def _plan(self, plan: GroupPlan, members: list[str], version: int) -> GroupPlan:
-        """Write a better plan, if there is one."""
-        loads = self._loads(members)
-        lanes = assign(self._partitions, loads, plan.lanes)
-        if lanes == plan.lanes:
-            return plan
-        better = GroupPlan(lanes)
-        try:
-            self._session.multi([SetData(self._tree.group(self._name, self._topic), encode(better), version)])
-        except TransactionFailed as error:
-            if not failed_with(error, BadVersion):
-                raise error.cause from error
-            self.wake.set()
-            return plan
-        return better
-
-    def _loads(self, members: list[str]) -> dict[str, MemberLoad]:
-        states: dict[str, MemberState] = {}
-        paths = {member: self._tree.member(self._name, self._topic, member) for member in members}
-        replies = {member: self._session.get_async(path) for member, path in paths.items()}
-        for member, reply in replies.items():
-            try:
-                data, _ = self._session.answer(reply, partial(self._session.get_async, paths[member]))
-                state = decode(data, MemberState)
-            except NodeMissing:
-                continue
-            except msgspec.MsgspecError:
-                state = MemberState()
-            states[member] = state
-        self._watch_pace({member: state.pace for member, state in states.items()})
-        return {
-            member: MemberLoad(stuck=state.stuck, slow=self._slow.get(member, 0) >= REPEATEDLY)
-            for member, state in states.items()
-        }
-
-    def _watch_pace(self, paces: dict[str, float]) -> None:
-        """Count how often members were seen to be slow, once a second; those who are not any more are forgiven."""
+    def _give_up(self, mine: set[int]) -> None:
+        """What the plan takes from us: when nothing is in flight, or its time to run is over."""
         now = time.monotonic()
-        if now - self._timed < LOOK:
-            return
-        self._timed = now
-        slow = slow_ones(paces)
-        seen = {member: min(FORGIVEN, self._slow.get(member, 0) + (1 if member in slow else -1)) for member in paces}
-        self._slow = {member: times for member, times in seen.items() if times > 0}
-
-    def _give_back(self, mine: set[int]) -> None:
-        """What the plan takes from us: when nothing is in hand, or its time to run is over."""
-        now = time.monotonic()
-        for number, lane in list(self._consumer.lanes.items()):
+        for number, dispatcher in list(self._consumer.dispatchers.items()):
             if number in mine and number not in self._leaving:
                 continue
             until = self._leaving.setdefault(number, now + self.ttr)
-            if lane.stop() or now >= until or self._stuck:
+            if dispatcher.stop() or now >= until or self._stuck:
                 del self._leaving[number]
                 self._consumer.end(number, 5.0)
             else:
                 self._looked = 0.0
 
-    def _take(self, number: int) -> None:
+    def _claim(self, number: int) -> None:
         path = self._tree.ledger(self._name, self._topic, number)
         deadline = time.monotonic() + self._session.config.request_timeout
 
@@ -426,11 +375,3 @@ class GroupMember:
             log.debug("partition %d of %s is still read by %s", number, self._name, claimed)
         else:
             self._consumer.begin(number, path, self._with_end(claimed))
-
-
-def _read_plan(data: bytes) -> GroupPlan:
-    try:
-        return decode(data, GroupPlan)
-    except msgspec.MsgspecError:
-        log.warning("the plan of a group was overwritten by another program: made anew")
-        return GroupPlan()

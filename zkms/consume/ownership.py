@@ -1,8 +1,8 @@
-"""Our hold on a lane: what is done with is committed in order, each time at the version of the ledger that we know.
+"""The ownership of a partition: what is done with is committed in order, each time at the version that we know.
 
 A commit is one transaction: write the ledger, delete the entries that are wholly done with, create dead letters.
-Whoever takes the lane over writes the ledger too, so our next commit is refused and the hold is lost: nobody acks what
-another process reads. What comes while a commit is under way shares the next one.
+Whoever takes the partition over writes the ledger too, so our next commit is refused and the partition is lost: nobody
+acks what another process reads. What comes while a commit is under way shares the next one.
 
 A lost reply is settled by sending the same transaction again: refused at a version that is one ahead and still ours, it
 had been carried out. Nobody else writes a ledger that has our claim.
@@ -36,7 +36,7 @@ from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import MAX_TRANSACTION, Create, Delete, Operation, SetData, transaction_size
 from zkms.zookeeper.session import Session, State, failed_with
 
-log = logging.getLogger("zkms.hold")
+log = logging.getLogger("zkms.consume")
 BATCH = 500
 """Entries in one commit at the most."""
 BATCH_BYTES = MAX_TRANSACTION // 2
@@ -45,7 +45,7 @@ GIVEN_BACK = "it was given back"
 
 
 class CommitProgress(Protocol):
-    """An entry of the lane, of which something is done with."""
+    """An entry of the partition, of which something is done with."""
 
     path: str
     sequence: int
@@ -78,7 +78,7 @@ class Claim(NamedTuple):
 
 
 def claim(session: Session, path: str, me: str, may_take: Callable[[str, int], bool], deadline: float) -> Claim | str:
-    """Become the owner of a lane; or who has it, if `may_take` says that it must not be taken from that one.
+    """Become the owner of a partition; or who has it, if `may_take` says that it must not be taken from that one.
 
     It is asked with the owner's name and the transaction in which that one has written the ledger last.
     From then on nothing that the former owner sends is carried out.
@@ -126,7 +126,7 @@ class _Commit:
 
 
 class Ownership:
-    """Commits for one lane. Thread-safe; answers are looked at on the connection's thread."""
+    """Commits for one partition. Thread-safe; answers are looked at on the connection's thread."""
 
     def __init__(self, session: Session, path: str, claimed: Claim, lost: Callable[[str], None]) -> None:
         self.epoch = claimed.ledger.epoch
@@ -134,12 +134,12 @@ class Ownership:
         """The transaction that made it ours: grows with each owner, also where a subscription was given up and made
         anew, and its epochs with it."""
         self.parts: dict[int, Part] = dict(claimed.ledger.parts)
-        """What was done with of each entry when we took the lane over, and what we have committed since."""
-        self.handed = Watermark(claimed.ledger, clean=claimed.clean)
+        """What was done with of each entry when we took the partition over, and what we have committed since."""
+        self.watermark = Watermark(claimed.ledger, clean=claimed.clean)
         self.lost: str | None = None
         """Why it is not ours any more."""
         self.refused = False
-        """Whether that is because ZooKeeper refuses what we write: who claims the lane again meets the same."""
+        """Whether that is because ZooKeeper refuses what we write: who claims the partition again meets the same."""
         self.path = path
         self.is_there: Callable[[str], bool] = lambda _path: True
         """Whether an entry may still be in the queue: of one that is not, the ledger need not know anything."""
@@ -153,7 +153,7 @@ class Ownership:
         self._stale = False
         """Whether the ledger has to be written for that reason alone."""
         self._commit: _Commit | None = None
-        self._seized = False
+        self._paused = False
         self._idle = threading.Condition()
 
     # -- what is done with ---------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class Ownership:
         """Send what waits, unless a commit is under way, whose end will."""
         with self._idle:
             waits = self._dirty or self._stale
-            if self._commit is not None or self._seized or not waits or self.lost is not None:
+            if self._commit is not None or self._paused or not waits or self.lost is not None:
                 return
             if self._session.state is not State.CONNECTED:
                 return
@@ -410,9 +410,9 @@ class Ownership:
             )
 
     def release(self) -> bool:
-        """Give the lane back, so that the next one need not wait for our session's end. After drain().
+        """Give the partition back, so that the next one need not wait for our session's end. After drain().
 
-        False if it is to be tried again, lest nobody can have the lane while our session lives.
+        False if it is to be tried again, lest nobody can have the partition while our session lives.
         """
         with self._idle:
             if self.lost not in (None, GIVEN_BACK):
@@ -420,7 +420,7 @@ class Ownership:
             if self._commit is not None:
                 return False
             self.lost = GIVEN_BACK
-        free = self.handed.noted(Ledger("", "", self.epoch, self.parts))
+        free = self.watermark.noted(Ledger("", "", self.epoch, self.parts))
         try:
             self._session.multi([SetData(self.path, encode(free), self._version)])
         except TransactionFailed as error:
@@ -432,20 +432,20 @@ class Ownership:
 
     # -- together with something else ----------------------------------------------------------------------------
 
-    def seize(self, deadline: float) -> bool:
-        """Commit nothing until `let_go`: what is done with goes into a transaction of somebody else's.
+    def pause(self, deadline: float) -> bool:
+        """Commit nothing until `resume`: what is done with goes into a transaction of somebody else's.
 
-        False if the lane is not ours any more.
+        False if the partition is not ours any more.
         """
         with self._idle:
             free = self._idle.wait_for(
-                lambda: self.lost is not None or (self._commit is None and not self._seized),
+                lambda: self.lost is not None or (self._commit is None and not self._paused),
                 max(0.0, deadline - time.monotonic()),
             )
             if not free:
                 raise ConnectionLost("ZooKeeper did not answer in time", outcome_unknown=False)
-            self._seized = self.lost is None
-            return self._seized
+            self._paused = self.lost is None
+            return self._paused
 
     def operations(self, entries: list[CommitProgress]) -> tuple[Ledger, list[Operation]]:
         """What commits these entries, while we are seized."""
@@ -456,11 +456,11 @@ class Ownership:
             self._dirty, self._stale = before, stale  # it may not be carried out
         return commit.ledger, commit.operations
 
-    def let_go(self, committed: Ledger | None, entries: list[CommitProgress]) -> None:
+    def resume(self, committed: Ledger | None, entries: list[CommitProgress]) -> None:
         """Go on by ourselves; `committed` is the ledger as the transaction has written it."""
         done: list[Future[None]] = []
         with self._idle:
-            self._seized = False
+            self._paused = False
             if committed is not None:
                 self.parts = self._without_gone(committed)
                 self._version += 1
@@ -474,7 +474,7 @@ class Ownership:
         self.flush()
 
     def is_refused(self, error: TransactionFailed) -> bool:
-        """Whether a transaction was refused because the lane is not ours any more; then it is lost from now on."""
+        """Whether a transaction was refused because the partition is not ours any more; then it is lost from now on."""
         if not failed_with(error, BadVersion, path=self.path) and not failed_with(error, NodeMissing, path=self.path):
             return False
         self._lose("another process has taken it over")

@@ -42,6 +42,11 @@ class Subscriptions:
         self._live_registration = live_registration
         self._durable_registration = durable_registration
 
+    def own_id(self, topic: str) -> str | None:
+        """The id of the live subscription of a topic, if there is one."""
+        subscription = self.live.get(topic)
+        return subscription.id if subscription is not None else None
+
     def subscribe(self, options: SubscribeOptions) -> Subscription | Consumer:
         """Make the subscription, and begin to read."""
         return self.subscribe_live(options) if options.kind == "live" else self.subscribe_durable(options)

@@ -1,8 +1,8 @@
-"""Which entries of a lane may have been handed over before we came to read it: a trail calls them redelivered.
+"""Which entries of a partition may have been delivered before we came to read it: a trail calls them redelivered.
 
-An owner that gives its lane back leaves word in the ledger of how far it has come, by priority, as entries are handed
-over in order within one. After an owner that died, nobody can tell what was in its hands; but nothing that was stored
-after its end can have been.
+An owner that releases its partition notes in the ledger how far it has come, by priority, as entries are delivered in
+order within one. After an owner that died, nobody can tell what was in flight; but nothing that was stored after its
+end can have been.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from zkms.zookeeper.session import Session
 
 
 class Watermark:
-    """Of one lane, while it is ours. Not thread-safe: its lane's lock guards it."""
+    """Of one partition, while it is ours. Not thread-safe: its dispatcher's lock guards it."""
 
     def __init__(self, ledger: Ledger, *, clean: bool) -> None:
         known = ledger.epoch <= 1 or (clean and ledger.handed is not None)  # of the first owner there is nothing to say
         self._before: dict[int, int] = (ledger.handed or {}) if known else {}
         self._reached = dict(self._before)
         self.doubtful: Callable[[], int | None] = (lambda: ledger.doubtful) if known else (lambda: None)
-        """Entries below this number may have been handed over, whatever is known of others; None: not known yet."""
+        """Entries below this number may have been delivered, whatever is known of others; None: not known yet."""
         self.known = known
         """Whether the ledger says all that there is to say."""
 
     def before(self, priority: int, sequence: int) -> bool:
-        """Whether an entry may have been handed over before us."""
+        """Whether an entry may have been delivered before us."""
         return sequence < self._before.get(priority, 0) or sequence < (self.doubtful() or 0)
 
     def reach(self, priority: int, sequence: int) -> None:
-        """An entry is handed over, and so are those of its priority that came before it."""
+        """An entry is delivered, and so are those of its priority that came before it."""
         if sequence >= self._reached.get(priority, 0):
             self._reached[priority] = sequence + 1
 
     def stop_at(self, priority: int, sequence: int) -> None:
-        """What was handed over of this entry is done with; the rest of it never was."""
+        """What was delivered of this entry is done with; the rest of it never was."""
         self._reached[priority] = max(self._before.get(priority, 0), sequence)
 
     def noted(self, ledger: Ledger) -> Ledger:

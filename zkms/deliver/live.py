@@ -122,7 +122,7 @@ class Subscription:
             self._thread.start()
 
     def unsubscribe(self, timeout: float = 5.0) -> None:
-        """Give the subscription up: finish the message in hand, then remove the registration and the queue.
+        """Give the subscription up: finish the message in flight, then remove the registration and the queue.
 
         A handler that is still busy after `timeout` seconds is left behind.
         """
@@ -132,7 +132,7 @@ class Subscription:
     close = unsubscribe
 
     def _stop(self, timeout: float) -> bool:
-        """Take no more messages and finish the one in hand; False if that was done before."""
+        """Take no more messages and finish the one in flight; False if that was done before."""
         self._session.check_process()  # the locks below are the parent's
         if self._closed:
             return False

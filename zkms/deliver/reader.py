@@ -80,7 +80,7 @@ class Reader:
         self._heard: PriorityDeque[Entry | Marker] = PriorityDeque()
         """Entries to take next, and the gaps between them."""
         self._places: deque[_Place] = deque()
-        """Entries taken and not handed over, in order; the first one is waited for."""
+        """Entries taken and not delivered, in order; the first one is waited for."""
         self._ahead = 0
         self._ahead_bytes = 0
         """What those hold."""
@@ -103,7 +103,7 @@ class Reader:
         self.advance()
 
     def _begin_again(self) -> None:
-        """At the first entry not handed over: answers that still come belong to a round that is over."""
+        """At the first entry not delivered: answers that still come belong to a round that is over."""
         self._round += 1
         self._listing, self._unlisted = False, True
         while self._places:
@@ -187,7 +187,7 @@ class Reader:
             self._created += 1
             self._known.add(name)
             self._heard.append(entry, entry.priority)
-        if not self._woken:  # after all that has arrived with it: what was removed meanwhile is not handed over
+        if not self._woken:  # after all that has arrived with it: what was removed meanwhile is not delivered
             self._woken = True
             self._session.post(self._wake)
 

@@ -4,4 +4,6 @@ database   the users, in SQLite: what the nodes cache
 node       one cache node: a process of its own
 cluster    starts, asks, kills and ends the nodes
 story      the steps, each of which proves what it says
+
+May import the façade, the cleaner and `zkms.server`. Read `story` first.
 """

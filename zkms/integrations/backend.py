@@ -19,10 +19,10 @@ from typing import Any
 from zkms.cache.outcome import Outcome
 from zkms.cache.store import MISSING
 from zkms.errors import ConnectionLost
-from zkms.integrations.near import Entry, NearCache, entry
-from zkms.integrations.process import Settings, place
+from zkms.integrations.near import NearCache, NearEntry, entry
+from zkms.integrations.process import BackendSettings, place
 
-__all__ = ["MISSING", "Backend", "Settings"]
+__all__ = ["MISSING", "Backend", "BackendSettings"]
 
 log = logging.getLogger("zkms.integrations")
 NOT_HEARD = -1
@@ -32,7 +32,7 @@ NOT_HEARD = -1
 class Backend:
     """One cache, as a framework's backend needs it. Thread-safe; any number of them share the process's cache."""
 
-    def __init__(self, given: Settings, duplicate: Callable[[Any], Any] = copy.deepcopy) -> None:
+    def __init__(self, given: BackendSettings, duplicate: Callable[[Any], Any] = copy.deepcopy) -> None:
         self._place = place(given)
         self._wait = given.wait
         self._copy = duplicate
@@ -95,7 +95,7 @@ class Backend:
         except ConnectionLost:
             return False
 
-    def _fill(self, key: str, new: Entry) -> bool:
+    def _fill(self, key: str, new: NearEntry) -> bool:
         try:
             return self.cache.set(key, new)
         except ConnectionLost:
@@ -121,7 +121,7 @@ class Backend:
         """Write a value computed from the one here, which keeps its time to live; `MISSING` if there is none."""
         with self._place.changing:
             cache = self.cache
-            new, kept = cache.change(key, lambda old: Entry(self._copy(function(old.value)), old.expires))
+            new, kept = cache.change(key, lambda old: NearEntry(self._copy(function(old.value)), old.expires))
         if new is MISSING:
             return MISSING
         if kept:

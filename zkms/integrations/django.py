@@ -21,7 +21,8 @@ from typing import Any
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 from django.db.models import QuerySet
 
-from zkms.integrations.backend import MISSING, Backend
+from zkms.cache.store import MISSING
+from zkms.integrations.backend import Backend
 from zkms.integrations.process import settings
 
 MAX_ENTRIES = 10_000

@@ -22,8 +22,9 @@ from typing import Any
 from dogpile.cache.api import NO_VALUE, CacheBackend, CacheMutex
 from dogpile.cache.region import CacheRegion, RegionInvalidationStrategy
 
+from zkms.cache.store import MISSING
 from zkms.errors import InvalidArgument
-from zkms.integrations.backend import MISSING, Backend
+from zkms.integrations.backend import Backend
 from zkms.integrations.process import settings
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from flask_caching.backends.base import BaseCache
 
-from zkms.integrations.backend import MISSING, Backend
+from zkms.cache.store import MISSING
+from zkms.integrations.backend import Backend
 from zkms.integrations.process import settings
 
 VERSION_KEY = "_memver"

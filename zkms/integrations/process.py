@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from zkms.cache.leases import Leases
+from zkms.cache.tickets import Leases
 from zkms.checks import check_seconds
 from zkms.config import DEFAULT_HOSTS
 from zkms.connect import connect
 from zkms.errors import ConnectionLost, InvalidArgument, ZkmsError
+from zkms.integrations.near import NearCache
 
 if TYPE_CHECKING:
     from zkms.bus import Bus
-    from zkms.integrations.near import NearCache
 
 log = logging.getLogger("zkms.integrations")
 PAUSE = 5.0
 """Seconds without another try, after ZooKeeper could not be reached."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class BackendSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a backend is made with."""
 
     hosts: str
@@ -44,20 +44,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """More arguments of zkms.connect()."""
 
 
-def settings(options: Mapping[str, Any], *, hosts: str | None, name: str, **more: Any) -> Settings:
-    """Options as a framework's configuration has them: those of `Settings`, and those of zkms.connect()."""
+def settings(options: Mapping[str, Any], *, hosts: str | None, name: str, **more: Any) -> BackendSettings:
+    """Options as a framework's configuration has them: those of `BackendSettings`, and those of zkms.connect()."""
     ours = {what: options[what] for what in ("name", "maxsize", "max_staleness", "wait") if what in options}
     rest = {what: value for what, value in options.items() if what not in ours and what != "hosts"}
     made = {"name": name, "hosts": hosts or options.get("hosts") or DEFAULT_HOSTS, **more, **ours}
     if made.get("wait") is not None:
         made["wait"] = check_seconds("wait", made["wait"])
-    return Settings(connect={"connect_timeout": 5.0, **rest}, **made)
+    return BackendSettings(connect={"connect_timeout": 5.0, **rest}, **made)
 
 
-class Place:
+class CachePlace:
     """Where one cache is in this process, once it is needed. Thread-safe."""
 
-    def __init__(self, given: Settings) -> None:
+    def __init__(self, given: BackendSettings) -> None:
         self.settings = given
         self.leases = Leases(given.name)
         """What each thread or task has missed, also from caches that were here before."""
@@ -99,8 +99,6 @@ class Place:
         self._cache = None
 
     def _make(self) -> NearCache:
-        from zkms.integrations.near import NearCache
-
         given = self.settings
         self._part()
         self._shut(0.0)
@@ -140,17 +138,17 @@ class Place:
             bus.close(timeout)
 
 
-_places: dict[tuple[str, str, str], Place] = {}
+_places: dict[tuple[str, str, str], CachePlace] = {}
 _entering = threading.Lock()
 
 
-def place(given: Settings) -> Place:
+def place(given: BackendSettings) -> CachePlace:
     """The one place in this process for these hosts, root and name."""
     key = (given.hosts, str(given.connect.get("root")), given.name)
     with _entering:
         known = _places.get(key)
         if known is None:
-            known = _places[key] = Place(given)
+            known = _places[key] = CachePlace(given)
     if known.settings != given:
         raise InvalidArgument(
             f"this process has a cache {given.name!r} on {given.hosts} already, with other options: "

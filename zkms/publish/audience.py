@@ -3,6 +3,11 @@
 A topic's own subscribers, and those of the patterns that stand for it. The patterns are listed in the data of
 `subscribers`, whose version tells whether one came or went; each has an epoch like any topic.
 
+Which messages of a frame go to which queues is decided once, by the publisher (`route`). A live or durable subscription
+gets every message; one with a selector gets those whose headers fit; a group gets each message in one of its
+partitions: that of its key, `crc32(key) % partitions`, so that all messages of a key are read by one member, in order.
+Messages without a key go wherever there is room: the partitions take turns, a run of messages at a time.
+
 A snapshot may be stale at any moment. That is safe, because a publish carries the snapshot's epoch into its transaction
 and is refused if a subscription came or went meanwhile. One that only vanishes, with its session, moves no epoch, so
 snapshots of one epoch may differ: a publisher never goes back to an older one, or the vanished subscription would get
@@ -15,21 +20,27 @@ import itertools
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
+from zlib import crc32
 
 import msgspec
 
 from zkms.errors import NodeMissing, Unauthorised
+from zkms.message.frame import Packed
 from zkms.names import FULL_MARK, is_pattern, matches
 from zkms.security import masked
-from zkms.tree.paths import Tree
+from zkms.tree.paths import Tree, queue_of
 from zkms.tree.records import Patterns, Registration, decode
+from zkms.zookeeper.operations import Check
 from zkms.zookeeper.session import AclPolicy, Session
 
-log = logging.getLogger("zkms.membership")
+log = logging.getLogger("zkms.publish")
 MAX_TOPICS = 10_000
+RUN = 64
+"""Messages without a key that go to the same partition before it is the next one's turn, if so many come at once."""
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -49,6 +60,21 @@ class Member(msgspec.Struct, frozen=True):
         return self.registration.kind == "live"
 
 
+class QueueTarget(NamedTuple):
+    """A queue that gets a frame, or a part of it."""
+
+    queue: tuple[str, str]
+    """Whose queue it is: the name of the subscription, or of the group's partition; and the topic or the pattern."""
+    member: Member
+    picks: tuple[int, ...] | None = None
+    """The places of the messages that it gets; None for all of them."""
+
+    def name_for(self, topic: str) -> str:
+        """As receipts call it: a named subscription may have the topic, and a pattern that stands for it."""
+        name, registered = self.queue
+        return name if registered == topic else f"{name} ({registered})"
+
+
 class Members(msgspec.Struct):
     """A topic's subscriptions at `epoch`, which is -1 for a topic that nobody ever subscribed to."""
 
@@ -61,6 +87,14 @@ class Members(msgspec.Struct):
     stale: bool = False
     ticket: int = 0
     """Ascending in the order of asking, which is that of the answers."""
+    everyone: tuple[QueueTarget, ...] | None = None
+    """The targets of every frame, where each member gets all of it; None where that depends on the messages."""
+    budget: tuple[int, int] | None = None
+    """Bytes and messages that a frame for them may hold, once somebody has asked."""
+    checks: tuple[Check, ...] = ()
+    """What a transaction has to check, once one was made: the topic's epoch first."""
+    paths: dict[tuple[str, str], str] = msgspec.field(default_factory=dict)
+    """Of the queues that something was stored in."""
 
     def epoch_of(self, topic: str) -> int:
         """That of the topic itself, or of a pattern that stands for it."""
@@ -111,6 +145,7 @@ class Audience:
             self._reading.append(entry)
         try:
             self._fill(topic, snapshot, deadline)
+            snapshot.everyone = _everyone(snapshot.members)
             return self._keep(topic, snapshot)
         finally:
             with self._lock:
@@ -214,3 +249,58 @@ def patterns_in(data: bytes) -> tuple[str, ...]:
     except msgspec.MsgspecError:
         log.error("the list of topic patterns was overwritten by another program: patterns get nothing")
         return ()
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """The partition of all messages with this key."""
+    return crc32(key.encode()) % partitions
+
+
+def route(members: Sequence[Member], packed: Sequence[Packed], turn: int, without: frozenset[int]) -> list[QueueTarget]:
+    """Who gets what; `turn` moves the messages without a key on, `without` are places that nobody gets."""
+    targets = []
+    everything = [place for place in range(len(packed)) if place not in without] if without else range(len(packed))
+    for member in members:
+        registration = member.registration
+        wanted = everything
+        if registration.where is not None:
+            wanted = [place for place in everything if fits(packed[place].headers, registration.where)]
+        if registration.kind == "group":
+            targets += _spread(member, packed, wanted, turn)
+        elif wanted:
+            targets.append(QueueTarget((member.subscription, member.topic), member, _picks(wanted, packed)))
+    return targets
+
+
+def _everyone(members: Sequence[Member]) -> tuple[QueueTarget, ...] | None:
+    """Who gets all of every frame, if nobody is full, selects, or shares with others."""
+    if any(m.full or m.registration.where is not None or m.registration.kind == "group" for m in members):
+        return None
+    return tuple(QueueTarget((member.subscription, member.topic), member) for member in members)
+
+
+def _picks(places: Sequence[int], packed: Sequence[Packed]) -> tuple[int, ...] | None:
+    return None if len(places) == len(packed) else tuple(places)
+
+
+def _spread(member: Member, packed: Sequence[Packed], places: Sequence[int], turn: int) -> list[QueueTarget]:
+    partitions = member.registration.partitions
+    shares: dict[int, list[int]] = {}
+    loose = 0
+    for place in places:
+        key = packed[place].key
+        if key is None:
+            number = (turn + loose // RUN) % partitions
+            loose += 1
+        else:
+            number = partition_of(key, partitions)
+        shares.setdefault(number, []).append(place)
+    return [
+        QueueTarget((queue_of(member.subscription, number), member.topic), member, _picks(share, packed))
+        for number, share in sorted(shares.items())
+    ]
+
+
+def fits(headers: dict[str, str] | None, where: dict[str, list[str]]) -> bool:
+    """Whether headers have, for each name that is selected by, one of the values."""
+    return headers is not None and all(headers.get(name) in values for name, values in where.items())

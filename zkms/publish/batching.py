@@ -1,22 +1,29 @@
-"""Many threads that publish at once share transactions.
+"""Group commit: messages that are published at the same time share transactions.
 
-A publish on an idle bus goes out at once. While two such transactions are under way, what comes to the same topic is
-gathered; the thread that began the batch sends it as soon as one of them has been answered, and the others wait for the
-same answer. Those who shared a transaction are answered together and come back together: the next batch waits for as
-many, but never longer than a quarter of what that transaction took; who comes later than that finds an idle bus. So the
-busier the bus, the more messages a transaction carries. What publish_many() and bus.publisher() have under way does not
-count: nobody waits for it here.
+A publish on an idle bus goes out at once. While two such transactions are under way, what comes of the same kind is
+gathered, and goes as soon as one of them has been answered. Those who shared a transaction are answered together and
+come back together: the next batch of threads waits for as many, but never longer than a quarter of what that
+transaction took; who comes later than that finds an idle bus. So the busier the bus, the more messages a transaction
+carries. What publish_many() and bus.publisher() have under way does not count: nobody waits for it here.
+
+`GroupCommit` decides and never waits. `Batching` lets threads wait; zkms.aio has an outbox that lets tasks wait.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from zkms.errors import ConnectionLost, ZkmsError
 from zkms.message.frame import Packed
-from zkms.publish.pipeline import Pipeline
+from zkms.publish.options import Kind
+from zkms.publish.packer import Packer
 from zkms.publish.receipt import Receipt
 
 UNDER_WAY = 2
@@ -27,112 +34,141 @@ MAX_BYTES = 64 * 1024
 LONGEST_WAIT = 0.05
 """Seconds to wait for company at the very most."""
 
-_Key = tuple[str, str | None, bool, str | None, int]
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Batch(Packer):
+    """Messages of one kind that wait for the same transaction."""
+
+    kind: Kind
+    deadline: float
+    """The latest of its messages'."""
+    begun: float
+    sent: float = 0.0
 
 
-class Batch:
-    """Messages that wait for the same transaction."""
-
-    def __init__(self, packed: Packed, deadline: float) -> None:
-        self.packed = [packed]
-        self.size = packed.size
-        self.deadline = deadline
-        self.future: Future[Receipt] = Future()
-        self.future.set_running_or_notify_cancel()  # one who has waited long enough must not cancel it for the others
-
-    def take(self, packed: Packed, most: int, deadline: float) -> int | None:
-        """The message's place in the batch, or None if there is no room."""
-        if len(self.packed) >= min(most, MAX_MESSAGES) or self.size + packed.size > MAX_BYTES:
-            return None
-        self.packed.append(packed)
-        self.size += packed.size
-        self.deadline = max(self.deadline, deadline)
-        return len(self.packed) - 1
+B = TypeVar("B", bound=Batch)
+Send = Callable[[Kind, list[Packed], float], "Future[Receipt]"]
+"""Sends a frame, and says by when."""
 
 
-class Batching:
-    """Gathers single messages for the publisher. Thread-safe."""
+class GroupCommit(Generic[B]):
+    """Decides which messages share a transaction, and when it may go. Never waits; not thread-safe."""
 
-    def __init__(self, publisher: Pipeline) -> None:
-        self._publisher = publisher
-        self._open: dict[_Key, Batch] = {}
-        self._lock = threading.Condition()
-        self._under_way = 0
-        """Transactions of ours that are not answered yet."""
+    def __init__(self, make: Callable[..., B]) -> None:
+        self._make = make
+        self._open: dict[Kind, B] = {}
+        """By kind: the batch that takes more."""
+        self.waiting: deque[B] = deque()
+        """Batches that are not sent, in the order in which they began."""
+        self.under_way = 0
+        """Transactions that are not answered."""
         self._crowd = 1
         """How many shared the transaction that was answered last."""
         self._patience = 0.0
         """Seconds that are worth waiting for as many to come back."""
         self._answered_at = 0.0
 
-    def send(
-        self, topic: str, packed: Packed, *, most: int, without: str | None, drop: bool, deadline: float
-    ) -> tuple[Future[Receipt], int]:
+    def add(self, kind: Kind, message: Packed, deadline: float, now: float, most: int = MAX_MESSAGES) -> B:
+        """Put a message into a batch, as its last one; a batch of which it is the only one has just begun."""
+        if not self.under_way and not self.waiting and now - self._answered_at > self._patience:
+            self._crowd = 1  # nobody has come back
+        budget = MAX_BYTES, min(most, MAX_MESSAGES)
+        batch = self._open.get(kind)
+        if batch is not None:
+            batch.budget = budget
+            if batch.take(message):
+                batch.deadline = max(batch.deadline, deadline)
+                return batch
+        batch = self._make(budget, [message], message.size, kind=kind, deadline=deadline, begun=now)
+        self._open[kind] = batch
+        self.waiting.append(batch)
+        return batch
+
+    def wait(self, batch: B, now: float) -> float:
+        """Seconds that a batch has to wait: 0 if it may go now, infinity if until a transaction is answered."""
+        if len(batch.packed) < min(self._crowd, batch.budget[1]) and (left := batch.begun + self._patience - now) > 0:
+            return left
+        return 0.0 if self.under_way < UNDER_WAY else math.inf
+
+    def start(self, batch: B, now: float) -> None:
+        """The batch is sent: from here on nobody joins."""
+        self.waiting.remove(batch)
+        if self._open.get(batch.kind) is batch:
+            del self._open[batch.kind]
+        batch.sent = now
+        self.under_way += 1
+
+    def answered(self, batch: B, now: float) -> None:
+        """Its transaction was answered, so as many may come back soon: worth waiting for."""
+        self.ended()
+        self._answered_at = now
+        self._crowd, self._patience = len(batch.packed), min((now - batch.sent) / 4, LONGEST_WAIT)
+
+    def ended(self) -> None:
+        """A transaction is not under way any more."""
+        self.under_way -= 1
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SharedBatch(Batch):
+    """A batch for whose answer several threads wait."""
+
+    future: Future[Receipt] = field(default_factory=Future)
+
+
+class Batching:
+    """Group commit for threads: the one that begins a batch sends it, the others wait for the same answer."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._commit = GroupCommit(SharedBatch)
+        self._changed = threading.Condition()
+
+    def send(self, kind: Kind, message: Packed, most: int, deadline: float) -> tuple[Future[Receipt], int]:
         """Send a message, alone or with `most` others: the receipt to come, and the message's place in it."""
-        if packed.size > MAX_BYTES:
-            return self._publisher.send(topic, [packed], without=without, drop=drop, deadline=deadline), 0
-        key = topic, without, drop, packed.codec, packed.priority
-        with self._lock:
-            if not self._under_way and not self._open and time.monotonic() - self._answered_at > self._patience:
-                self._crowd = 1  # nobody has come back
-            batch = self._open.get(key)
-            if batch is not None and (place := batch.take(packed, most, deadline)) is not None:
-                if len(batch.packed) >= self._crowd:
-                    self._lock.notify_all()
+        if message.size > MAX_BYTES:
+            return self._send(kind, [message], deadline), 0
+        with self._changed:
+            now = time.monotonic()
+            batch = self._commit.add(kind, message, deadline, now, most)
+            at_once = self._commit.wait(batch, now) == 0
+            if place := len(batch.packed) - 1:
+                if at_once:
+                    self._changed.notify_all()
                 return batch.future, place
-            mine = Batch(packed, deadline)
-            alone = batch is None and self._crowd == 1 and self._under_way < UNDER_WAY
-            if alone:
-                self._under_way += 1
-            else:
-                self._open[key] = mine
+            # One who has waited long enough must not cancel it for the others.
+            batch.future.set_running_or_notify_cancel()
+            if at_once:
+                self._commit.start(batch, now)
         try:
-            if not alone:
-                self._gather(mine, min(most, MAX_MESSAGES), deadline)
-            self._shut(key, mine)
-            began = time.monotonic()
-            sent = self._publisher.send(topic, mine.packed, without=without, drop=drop, deadline=mine.deadline)
+            if not at_once:
+                self._gather(batch, deadline)
+            sent = self._send(kind, batch.packed, batch.deadline)
         except BaseException as error:
-            self._shut(key, mine)
-            self._no_more_under_way()
+            with self._changed:
+                self._commit.ended()
+                self._changed.notify_all()
             unsent = ConnectionLost(f"not sent: {error!r}", outcome_unknown=False)
-            mine.future.set_exception(error if isinstance(error, ZkmsError) else unsent)
+            batch.future.set_exception(error if isinstance(error, ZkmsError) else unsent)
             raise
-        sent.add_done_callback(lambda answer: self._answered(answer, mine, began))
-        return mine.future, 0
+        sent.add_done_callback(lambda answer: self._answered(answer, batch))
+        return batch.future, 0
 
-    def _gather(self, batch: Batch, most: int, deadline: float) -> None:
-        """Wait for those who shared the last transaction, as long as that is worth it; then until it may be sent."""
-        with self._lock:
+    def _gather(self, batch: SharedBatch, deadline: float) -> None:
+        """Wait until the batch may go, or the message that began it has no time left."""
+        with self._changed:
             try:
-                if self._patience > 0:
-                    self._lock.wait_for(lambda: len(batch.packed) >= min(self._crowd, most), self._patience)
-                self._lock.wait_for(lambda: self._under_way < UNDER_WAY, max(0.0, deadline - time.monotonic()))
+                while (now := time.monotonic()) < deadline and (wait := self._commit.wait(batch, now)):
+                    self._changed.wait(min(wait, deadline - now))
             finally:
-                self._under_way += 1
+                self._commit.start(batch, time.monotonic())
 
-    def _answered(self, answer: Future[Receipt], batch: Batch, began: float) -> None:
-        with self._lock:
-            self._answered_at = time.monotonic()
-            self._crowd, self._patience = len(batch.packed), min((self._answered_at - began) / 4, LONGEST_WAIT)
-        self._no_more_under_way()
-        _pass_on(answer, batch.future)
-
-    def _no_more_under_way(self) -> None:
-        with self._lock:
-            self._under_way -= 1
-            self._lock.notify_all()
-
-    def _shut(self, key: _Key, batch: Batch) -> None:
-        """From here on nobody joins."""
-        with self._lock:
-            if self._open.get(key) is batch:
-                del self._open[key]
-
-
-def _pass_on(answer: Future[Receipt], future: Future[Receipt]) -> None:
-    error = answer.exception()
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(answer.result())
+    def _answered(self, answer: Future[Receipt], batch: SharedBatch) -> None:
+        with self._changed:
+            self._commit.answered(batch, time.monotonic())
+            self._changed.notify_all()
+        error = answer.exception()
+        if error is not None:
+            batch.future.set_exception(error)
+        else:
+            batch.future.set_result(answer.result())

@@ -12,16 +12,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable
-from functools import partial
 
-from zkms.errors import NodeExists, NodeMissing, TransactionFailed
+from zkms.errors import NodeExists
 from zkms.tree.entry import parse_entry
 from zkms.tree.paths import Tree
 from zkms.zookeeper.deletion import delete_many
 from zkms.zookeeper.operations import Create
-from zkms.zookeeper.session import Session, failed_with
+from zkms.zookeeper.recipes import attempt, read_many
+from zkms.zookeeper.session import Session
 
-log = logging.getLogger("zkms.bodies")
+log = logging.getLogger("zkms.publish")
 SWEEP_BYTES = 4 * 1024 * 1024
 """Look for bodies to free after so much has been stored."""
 MAX_BYTES = 256 * 1024 * 1024
@@ -39,18 +39,16 @@ class Bodies:
         """Where they are kept."""
         self._kept: dict[int, tuple[int, tuple[str, ...] | None]] = {}
         """By number: its bytes, and the queues that were given its name (None: not known, so all are looked at)."""
+        self.full = False
+        """Whether publishing has to wait."""
         self._bytes = 0
         self._fresh = 0
         self._lock = threading.Lock()
 
     def claim(self) -> None:
         """Make the place for bodies, and take over those of an earlier process under this producer's name."""
-        try:
-            self._session.multi([Create(self.path)])
+        if attempt(self._session, [Create(self.path)], NodeExists).stored:
             return
-        except TransactionFailed as error:
-            if not failed_with(error, NodeExists):
-                raise error.cause from error
         names, _ = self._session.children(self.path)
         with self._lock:
             for name in names:
@@ -63,6 +61,7 @@ class Bodies:
             self._kept[seq] = (size, queues)
             self._bytes += size
             self._fresh += size
+            self.full = self._bytes >= MAX_BYTES
 
     @property
     def kept(self) -> int:
@@ -73,11 +72,6 @@ class Bodies:
     def due(self) -> bool:
         """Whether it is time to look for bodies to free."""
         return self._fresh >= SWEEP_BYTES
-
-    @property
-    def full(self) -> bool:
-        """Whether publishing has to wait."""
-        return self._bytes >= MAX_BYTES
 
     def sweep(self) -> int:
         """Free the bodies that no queue names any more, and return how many that were."""
@@ -99,6 +93,7 @@ class Bodies:
             with self._lock:
                 for path in paths:
                     self._bytes -= self._kept.pop(free[path], (0, None))[0]
+                self.full = self._bytes >= MAX_BYTES
 
         delete_many(self._session, free, 0, freed)
         return len(free)
@@ -106,25 +101,13 @@ class Bodies:
 
 def names_in(session: Session, queues: Iterable[str]) -> set[tuple[str, int]]:
     """Producer and number of every body that an entry of these queues points to; one pipelined listing a queue."""
-    found: set[tuple[str, int]] = set()
-    asks = [partial(session.children_async, queue) for queue in queues]
-    for ask, reply in [(ask, ask()) for ask in asks]:
-        try:
-            names, _ = session.answer(reply, ask)
-        except NodeMissing:
-            continue  # with the queue, all its names are gone
-        found.update(entry.body for entry in map(parse_entry, names) if entry.body is not None)
-    return found
+    listed = read_many(session, queues, session.children_async)  # with a queue that is gone, all its names are
+    entries = (parse_entry(name) for names, _ in listed.values() for name in names)
+    return {entry.body for entry in entries if entry.body is not None}
 
 
 def all_queues(session: Session, tree: Tree) -> list[str]:
     """The paths of all queues of the tree."""
     owners = session.children(tree.messages)[0]
-    asks = [partial(session.children_async, tree.subscription(owner)) for owner in owners]
-    found = []
-    for owner, ask, reply in [(owner, ask, ask()) for owner, ask in zip(owners, asks, strict=True)]:
-        try:
-            found += [tree.queue(owner, topic) for topic in session.answer(reply, ask)[0]]
-        except NodeMissing:
-            continue
-    return found
+    topics = read_many(session, owners, lambda owner: session.children_async(tree.subscription(owner)))
+    return [tree.queue(owner, topic) for owner, (names, _) in topics.items() for topic in names]

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from zkms.errors import ConnectionLost
-from zkms.names import check_topic
-from zkms.publish.audience import Audience
+from collections.abc import Sequence
+
+from zkms.publish.audience import Member
 from zkms.publish.limits import MAX_PER_FRAME
+from zkms.publish.packer import Budget
 from zkms.zookeeper.operations import MAX_TRANSACTION
 
 NAME = 320
 """Bytes of a transaction that an entry's name takes in one queue: an upper estimate."""
 
 
-def frame_budget(audience: Audience, topic: str, deadline: float, overhead: int = 0) -> tuple[int, int]:
+def frame_budget(members: Sequence[Member], overhead: int = 0) -> Budget:
     """Return the bytes and the messages that one frame may hold: half a transaction, or what the names in it leave.
 
     The names are those of the entries, one in each queue; `overhead` is what the session adds to each.
     """
-    try:
-        members = audience.get(check_topic(topic), deadline).members
-    except ConnectionLost as error:
-        raise ConnectionLost(f"not stored: {error}", outcome_unknown=False) from error
     limits = [member.registration.limit for member in members]
     names = len(members) * (NAME + overhead)
     largest = max(MAX_TRANSACTION // 16, min(MAX_TRANSACTION // 2, MAX_TRANSACTION - names))

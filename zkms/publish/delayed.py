@@ -14,14 +14,15 @@ from collections import OrderedDict
 from datetime import datetime
 
 from zkms.checks import check_seconds
-from zkms.errors import ConnectionLost, InvalidArgument, MessageTooLarge, NoCleaner, NodeExists, TransactionFailed
+from zkms.errors import ConnectionLost, InvalidArgument, MessageTooLarge, NoCleaner, NodeExists
 from zkms.message.frame import Packed
 from zkms.publish.audience import Members
 from zkms.publish.shipment import LARGEST_KEPT, OWN_BYTES, OutgoingFrame
 from zkms.tree.delayed_names import Delayed, bucket_of, milliseconds
 from zkms.tree.paths import Tree
 from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Operation, transaction_size
-from zkms.zookeeper.session import Session, failed_with
+from zkms.zookeeper.recipes import attempt
+from zkms.zookeeper.session import Session
 
 NOBODY_YET = Members(-1, ticket=sys.maxsize)
 """Who gets what is not due yet; no news of its topic makes this any older."""
@@ -129,15 +130,11 @@ class DelayedPublishing:
         """Make a bucket, unless it is there."""
         while True:
             try:
-                self._session.multi([Create(bucket)], deadline=deadline)
-            except TransactionFailed as error:
-                if not failed_with(error, NodeExists):
-                    raise error.cause from error
+                attempt(self._session, [Create(bucket)], NodeExists, deadline=deadline)
+                break
             except ConnectionLost as error:
-                if error.outcome_unknown:
-                    continue  # until the deadline
-                raise
-            break
+                if not error.outcome_unknown:
+                    raise  # otherwise again, until the deadline
         self._buckets[bucket] = None
         while len(self._buckets) > MAX_BUCKETS:
             self._buckets.popitem(last=False)

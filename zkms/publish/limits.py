@@ -23,8 +23,7 @@ from typing import NamedTuple
 import msgspec
 
 from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, QueueFull, TransactionFailed, Unauthorised
-from zkms.publish.audience import MAX_TOPICS, Member, Members
-from zkms.publish.routing import QueueTarget
+from zkms.publish.audience import MAX_TOPICS, Member, Members, QueueTarget
 from zkms.tree.acl import acl
 from zkms.tree.entry import Entry, entry_prefix, parse_entry
 from zkms.tree.paths import Tree
@@ -32,7 +31,7 @@ from zkms.tree.records import GapRecord, QueueState, decode, encode
 from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Delete, Operation, SetData
 from zkms.zookeeper.session import Session, failed_with
 
-log = logging.getLogger("zkms.limits")
+log = logging.getLogger("zkms.publish")
 MAX_PER_FRAME = 4096
 """Messages in one entry at the most: lets a count of entries stand in for a count of messages."""
 

@@ -19,6 +19,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -38,20 +39,21 @@ from zkms.errors import (
     ZkmsError,
 )
 from zkms.message.frame import Packed
-from zkms.publish.audience import Audience, Members
+from zkms.publish.audience import Audience, Members, QueueTarget, route
 from zkms.publish.delayed import DelayedFrame, DelayedPublishing
 from zkms.publish.limits import Limits, Room
+from zkms.publish.options import Kind
 from zkms.publish.producer import WINDOW, Producer
 from zkms.publish.receipt import Receipt
-from zkms.publish.routing import QueueTarget, route
 from zkms.publish.shipment import OWN_BYTES, Epochs, OutgoingFrame, Shipment, epochs
 from zkms.trail.hooks import Recorder
 from zkms.tree.paths import ID_LOG, Tree
 from zkms.tree.records import IdRecord, decode
 from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Operation, transaction_size
+from zkms.zookeeper.recipes import attempt
 from zkms.zookeeper.session import Session, failed_with
 
-log = logging.getLogger("zkms.publisher")
+log = logging.getLogger("zkms.publish")
 IDLE_SWEEP = 1.0
 WINDOW_BYTES = 2 * 1024 * 1024
 """Bytes in flight at the most: back-pressure past that, as past WINDOW transactions."""
@@ -60,18 +62,27 @@ WINDOW_BYTES = 2 * 1024 * 1024
 class Pipeline:
     """Publishes for one bus. Thread-safe."""
 
-    def __init__(self, session: Session, tree: Tree, membership: Audience, producer: Producer) -> None:
+    def __init__(
+        self,
+        session: Session,
+        tree: Tree,
+        audience: Audience,
+        producer: Producer,
+        own: Callable[[str], str | None],
+    ) -> None:
         self._session = session
         self._tree = tree
-        self._membership = membership
+        self._audience = audience
         self._producer = producer
+        self._own = own
+        """The id of our own live subscription of a topic, if we have one."""
         self._limits = Limits(session, tree, self._dropped)
         self.delays = DelayedPublishing(session, tree)
         self._order = threading.Lock()
         self._state = threading.Condition()
         self._outstanding: deque[Shipment] = deque()
         self._missing: dict[str, tuple[Epochs, frozenset[tuple[str, str]]]] = {}
-        """By topic: its epochs, and the lanes that had no queue then, which must not stop us. Making a queue bumps an
+        """By topic: its epochs, and the queues that were missing then, which must not stop us. Making a queue bumps an
         epoch, so this holds as long as the epochs do."""
         self._ready = False
         self._wanted = False
@@ -82,28 +93,24 @@ class Pipeline:
 
     # -- sending -------------------------------------------------------------------------------------------------
 
-    def send(
-        self,
-        topic: str,
-        packed: list[Packed],
-        *,
-        without: str | None,
-        drop: bool,
-        deadline: float,
-        due: float | None = None,
-    ) -> Future[Receipt]:
-        """Send one frame; the Future has its receipt, or the reason why it is not stored.
+    def send(self, kind: Kind, packed: list[Packed], deadline: float) -> Future[Receipt]:
+        """Send one frame; the Future has its receipt, or the reason why it is not stored."""
+        if kind.due is None:
+            shipment = Shipment.of_one(kind.topic, packed, self._without(kind), kind.drop, deadline)
+        else:
+            shipment = Shipment([self.frame(kind, packed, deadline)], deadline)
+        self.ship(shipment)
+        return shipment.frames[0].future
 
-        `without` is a subscription that shall not get it. `drop`: nobody there is fine. `due`: when it is to be
-        published.
-        """
-        outgoing = (
-            OutgoingFrame(topic, packed, without=without, drop=drop, deadline=deadline)
-            if due is None
-            else DelayedFrame(topic, packed, due=due, drop=drop, deadline=deadline)
-        )
-        self.ship(Shipment([outgoing], deadline))
-        return outgoing.future
+    def frame(self, kind: Kind, packed: list[Packed], deadline: float) -> OutgoingFrame:
+        """A frame that can be shipped."""
+        if kind.due is None:
+            return OutgoingFrame(kind.topic, packed, without=self._without(kind), drop=kind.drop, deadline=deadline)
+        return DelayedFrame(kind.topic, packed, due=kind.due, drop=kind.drop, deadline=deadline)
+
+    def _without(self, kind: Kind) -> str | None:
+        """The subscription that shall not get it."""
+        return None if kind.to_self else self._own(kind.topic)
 
     def ship(self, shipment: Shipment) -> None:
         """Send a transaction; its frames' Futures have their receipts. Raises if that is known not to work."""
@@ -119,7 +126,7 @@ class Pipeline:
                 raise _unsent(error) from error
             # Also if all queues are full: it has to wait for its turn, lest it be missed behind a gap announced before.
             self._enter(shipment.deadline)
-            newest = self._membership.is_newest
+            newest = self._audience.is_newest
             if all(newest(f.topic, snapshot) for f, snapshot in zip(shipment.frames, snapshots, strict=True)):
                 break
             self._order.release()
@@ -134,10 +141,10 @@ class Pipeline:
 
     def _admit(self, outgoing: OutgoingFrame) -> Members:
         """Who gets it, if there is room for it."""
-        need = Room(len(outgoing.packed), sum(message.size for message in outgoing.packed))
+        need = Room(len(outgoing.packed), outgoing.size)
         snapshot = self._resolve(outgoing)
         while not self._limits.admit(outgoing.topic, snapshot, outgoing.targets, need, outgoing.deadline):
-            self._membership.forget(outgoing.topic)
+            self._audience.forget(outgoing.topic)
             self._check_deadline(outgoing)
             snapshot = self._resolve(outgoing)
         return snapshot
@@ -148,16 +155,22 @@ class Pipeline:
             return self.delays.prepare(outgoing)
         topic = outgoing.topic
         while True:
-            snapshot = self._membership.get(topic, outgoing.deadline)
+            snapshot = self._audience.get(topic, outgoing.deadline)
             others = [m for m in snapshot.members if m.subscription != outgoing.without]
-            full = {m.subscription: "its queue is full" for m in others if m.full}
-            open_ones = [m for m in others if not m.full]
-            routed = route(open_ones, outgoing.packed, self._producer.seq, frozenset(outgoing.duplicates))
-            known, missing = self._missing.get(topic, ((), frozenset()))
-            if known == epochs(snapshot):
-                full |= {t.name_for(topic): "its queue is missing" for t in routed if t.queue in missing}
+            full: dict[str, str] = {}
+            if snapshot.everyone is not None and outgoing.without is None and not outgoing.duplicates:
+                routed = snapshot.everyone
+            else:
+                full = {m.subscription: "its queue is full" for m in others if m.full}
+                open_ones = [m for m in others if not m.full]
+                duplicates = frozenset(outgoing.duplicates)
+                routed = tuple(route(open_ones, outgoing.packed, self._producer.seq, duplicates))
+            if self._missing and topic in self._missing:
+                known, missing = self._missing[topic]
+                if known == epochs(snapshot):
+                    full |= {t.name_for(topic): "its queue is missing" for t in routed if t.queue in missing}
             outgoing.skipped = full
-            outgoing.targets = tuple(target for target in routed if target.name_for(topic) not in full)
+            outgoing.targets = tuple(t for t in routed if t.name_for(topic) not in full) if full else routed
             if outgoing.targets and snapshot.epoch < 0:
                 self._make_topic(topic, outgoing.deadline)  # its subscribers are a pattern's: one of its own may come
                 continue
@@ -173,7 +186,7 @@ class Pipeline:
                 if missing_topic and snapshot.epoch < 0:
                     raise NoSubscribers(topic) from None
                 if failed_with(error, NodeMissing) or failed_with(error, BadVersion):
-                    self._membership.forget(topic)
+                    self._audience.forget(topic)
                     self._check_deadline(outgoing)
                     continue
                 raise error.cause from error
@@ -193,12 +206,8 @@ class Pipeline:
         return [*own, *(Check(self._tree.topic(pattern), epoch) for pattern, epoch in snapshot.patterns)]
 
     def _make_topic(self, topic: str, deadline: float) -> None:
-        try:
-            self._session.multi([Create(self._tree.topic(topic))], deadline=deadline)
-        except TransactionFailed as error:
-            if not failed_with(error, NodeExists):
-                raise error.cause from error
-        self._membership.forget(topic)
+        attempt(self._session, [Create(self._tree.topic(topic))], NodeExists, deadline=deadline)
+        self._audience.forget(topic)
 
     def _check_deadline(self, outgoing: OutgoingFrame) -> None:
         if time.monotonic() >= outgoing.deadline:
@@ -240,8 +249,7 @@ class Pipeline:
 
     def _number(self, shipment: Shipment) -> None:
         for outgoing in shipment.frames:
-            outgoing.number(self._producer.name, self._producer.seq + 1)
-            self._producer.seq = outgoing.last
+            self._producer.seq = outgoing.number(self._producer.name, self._producer.seq + 1)
         if not shipment.frames:
             self._producer.seq += 1  # no message has this one, and it tells all the same whether all was done
         shipment.last = self._producer.seq
@@ -253,10 +261,11 @@ class Pipeline:
         for outgoing, snapshot in zip(shipment.frames, snapshots, strict=True):
             outgoing.place = len(operations) + 2  # after the check of its epoch, and the producer's own
             operations += outgoing.operations(self._tree, self._producer.name, snapshot, overhead)
-        operations += shipment.also
-        size = transaction_size(operations, overhead) + OWN_BYTES
-        if size > MAX_TRANSACTION and (len(shipment.frames) > 1 or shipment.also):
-            raise StoreError(f"a transaction of about {size:,} bytes is over the limit of {MAX_TRANSACTION:,}")
+        if len(shipment.frames) > 1 or shipment.also:  # what a frame has alone, it has looked at itself
+            operations += shipment.also
+            size = transaction_size(operations, overhead) + OWN_BYTES
+            if size > MAX_TRANSACTION:
+                raise StoreError(f"a transaction of about {size:,} bytes is over the limit of {MAX_TRANSACTION:,}")
         return operations
 
     def _launch(self, shipment: Shipment, operations: list[Operation]) -> None:
@@ -308,7 +317,7 @@ class Pipeline:
 
     def _dropped(self, target: QueueTarget, names: list[str], reason: str) -> None:
         """Entries of a queue had to make room for ours."""
-        self.trail.purged(target.lane, target.member.topic, names, reason)
+        self.trail.purged(*target.queue, names, reason)
 
     def _keep_body(self, outgoing: OutgoingFrame) -> None:
         queues = tuple(self._tree.queue(*t.queue) for t in outgoing.targets if t.picks is None)
@@ -414,7 +423,7 @@ class Pipeline:
             self._state.notify_all()
         for shipment in waiting:
             for outgoing in shipment.frames:
-                self._membership.forget(outgoing.topic)
+                self._audience.forget(outgoing.topic)
         for shipment in waiting:
             try:
                 snapshots = [self._resolve(outgoing) for outgoing in shipment.frames]
@@ -500,11 +509,7 @@ class Pipeline:
         if shard and not shard[0].startswith(ID_LOG):
             parents.append(f"{parents[0]}/{shard[0]}")
         for parent in parents:
-            try:
-                self._session.multi([Create(parent)])
-            except TransactionFailed as error:
-                if not failed_with(error, NodeExists):
-                    raise error.cause from error
+            attempt(self._session, [Create(parent)], NodeExists)
 
     def close(self, timeout: float) -> None:
         """Wait for what is in flight, at most `timeout` seconds, then fail the rest."""

@@ -12,7 +12,7 @@ from zkms.tree.records import ProducerState, encode, read_record
 from zkms.zookeeper.operations import Create, Delete, SetData
 from zkms.zookeeper.session import Session, failed_with
 
-log = logging.getLogger("zkms.publisher")
+log = logging.getLogger("zkms.publish")
 WINDOW = 64
 """Transactions in flight at the most: back-pressure past that."""
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import math
 import time
 from concurrent.futures import Future
-from typing import Literal
 
 from zkms.errors import MessageTooLarge
 from zkms.message import frame as frames
 from zkms.message.frame import Packed
-from zkms.publish.audience import Members
+from zkms.publish.audience import Members, QueueTarget
 from zkms.publish.receipt import Receipt
-from zkms.publish.routing import QueueTarget
 from zkms.tree.acl import acl
 from zkms.tree.delayed_names import Delayed
 from zkms.tree.entry import entry_prefix
@@ -32,8 +30,8 @@ LARGEST_KEPT = MAX_TRANSACTION * 3 // 4 - 16 * 1024
 """Bytes of a message that is not live: so many still fit into a transaction as a dead letter, in base 64."""
 OWN_BYTES = 1024
 """What a transaction has besides: the producer's own operation."""
-IfNobody = Literal["raise", "drop"]
-"""What is done with a message that nobody subscribes to."""
+MOST_BYTES = 3
+"""Of a character of a path, in UTF-8: ZooKeeper takes no others."""
 Epochs = tuple[int, ...]
 Picks = tuple[int, ...] | None
 
@@ -72,18 +70,14 @@ class OutgoingFrame:
             if message.id is not None and place not in self.duplicates
         }
 
-    @property
-    def last(self) -> int:
-        """Number of the frame's last message."""
-        return self.seq + len(self.packed) - 1
-
-    def number(self, producer: str, seq: int) -> None:
-        """Its messages' numbers begin with `seq`."""
+    def number(self, producer: str, seq: int) -> int:
+        """Its messages' numbers begin with `seq`; returns the last one."""
         self.seq, self.at = seq, time.time()
         first: dict[str, int] = {}
         for place, given in self.ids.items():
             if first.setdefault(given, place) != place:  # twice in one frame
                 self.duplicates[place] = f"{producer}:{seq + first[given]}"
+        return seq + len(self.packed) - 1
 
     def operations(self, tree: Tree, producer: str, snapshot: Members, overhead: int) -> list[Operation]:
         """What stores it for its targets; the first is the check of the topic's epoch, then comes an entry for each.
@@ -98,7 +92,9 @@ class OutgoingFrame:
         self.shared = (copies - 1) * len(whole) > COPIED_BYTES
         body = self.body(producer) if self.shared else None
         encoded: dict[tuple[Picks, bool] | Picks, tuple[str, bytes]] = {}
-        operations: list[Operation] = [Check(tree.topic(self.topic), snapshot.epoch)]
+        checks = snapshot.checks = snapshot.checks or self._checks(tree, snapshot)
+        paths = snapshot.paths
+        operations: list[Operation] = [checks[0]]
         for target in self.targets:
             picks, readers = target.picks, target.member.acl
             # Names can be read by all producers, so they carry nothing that is for one subscriber alone.
@@ -108,13 +104,13 @@ class OutgoingFrame:
                 encoded[form] = self._entry(picks, raw, body if picks is None else None, carry=not readers)
             name, data = encoded[form]
             own = acl(readers) if readers else b""
-            operations.append(Create(f"{tree.queue(*target.queue)}/{name}", data, False, True, own))
+            queue = paths.get(target.queue) or paths.setdefault(target.queue, tree.queue(*target.queue))
+            operations.append(Create(f"{queue}/{name}", data, False, True, own))
         if body is not None:
             operations.append(Create(tree.body(*body), whole, acl=self._body_acl()))
         operations += self.remember(tree, producer)
-        operations.append(Check(tree.subscribers, snapshot.roll))
-        operations += [Check(tree.topic(pattern), epoch) for pattern, epoch in snapshot.patterns]
-        excess = transaction_size(operations, overhead) + OWN_BYTES - MAX_TRANSACTION
+        operations += checks[1:]
+        excess = self._excess(operations, overhead)
         if excess > 0:
             size, copied = len(whole), 1 if body else max(1, copies)
             raise MessageTooLarge(self.topic, size, max(0, size - excess // copied - 1), len(self.targets))
@@ -122,6 +118,22 @@ class OutgoingFrame:
         if largest > LARGEST_KEPT and not all(target.member.live for target in self.targets):
             raise MessageTooLarge(self.topic, largest, LARGEST_KEPT, len(self.targets))
         return operations
+
+    def _checks(self, tree: Tree, snapshot: Members) -> tuple[Check, ...]:
+        """That nobody has come or gone since the snapshot: to the topic, to the list of patterns, to each pattern."""
+        return (
+            Check(tree.topic(self.topic), snapshot.epoch),
+            Check(tree.subscribers, snapshot.roll),
+            *(Check(tree.topic(pattern), epoch) for pattern, epoch in snapshot.patterns),
+        )
+
+    def _excess(self, operations: list[Operation], overhead: int) -> int:
+        """The bytes by which a transaction is too large; 0 or less if it is not. Small ones are not measured."""
+        if not self.ids and all(target.picks is None and not target.member.acl for target in self.targets):
+            longest = max(len(operation.path) for operation in operations)
+            if len(operations) * (MOST_BYTES * longest + self.size + overhead + OWN_BYTES) <= MAX_TRANSACTION:
+                return 0
+        return transaction_size(operations, overhead) + OWN_BYTES - MAX_TRANSACTION
 
     def _body_acl(self) -> bytes:
         """For all who are pointed to it."""
@@ -187,6 +199,11 @@ class Shipment:
         self.error: BaseException | None = None
         self.stored: Future[None] = Future()
         """Done when it is stored; has the reason if it is not."""
+
+    @classmethod
+    def of_one(cls, topic: str, packed: list[Packed], without: str | None, drop: bool, deadline: float) -> Shipment:
+        """A transaction that stores one frame, and does nothing else."""
+        return cls([OutgoingFrame(topic, packed, without=without, drop=drop, deadline=deadline)], deadline)
 
     @property
     def size(self) -> int:

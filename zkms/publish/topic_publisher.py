@@ -19,15 +19,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol
 
 from zkms.checks import check_seconds
 from zkms.errors import Closed, ConnectionLost, Timeout, UsedAfterFork, ZkmsError
 from zkms.message.frame import Packed
+from zkms.publish.packer import Budget, Packer
 from zkms.publish.receipt import Receipt
 
-log = logging.getLogger("zkms.publisher")
+log = logging.getLogger("zkms.publish")
 MAX_BYTES = 16 * 1024 * 1024
 """Bytes on their way at the most."""
 
@@ -71,16 +73,15 @@ class Sent:
         return f"<Sent {'done' if self.done() else 'on its way'}>"
 
 
-class _Frame:
-    __slots__ = ("begun", "codec", "future", "packed", "size")
+@dataclass(slots=True, eq=False)
+class _Frame(Packer):
+    """The messages that wait for the same answer."""
 
-    def __init__(self, codec: str | None) -> None:
-        self.packed: list[Packed] = []
-        self.size = 0
-        self.codec = codec
-        self.begun = time.monotonic()
-        self.future: Future[Receipt] = Future()
-        self.future.set_running_or_notify_cancel()
+    begun: float = field(default_factory=time.monotonic)
+    future: Future[Receipt] = field(default_factory=Future)
+
+    def __post_init__(self) -> None:
+        self.future.set_running_or_notify_cancel()  # nobody can cancel it for the others
 
 
 class TopicPublisher:
@@ -91,7 +92,7 @@ class TopicPublisher:
         topic: str,
         *,
         pack: Callable[[Any, str | None, Mapping[str, str] | None, str | None], Packed],
-        budget: Callable[[float], tuple[int, int]],
+        budget: Callable[[float], Budget],
         send: Send,
         ended: Callable[[TopicPublisher], None],
         linger: float,
@@ -115,7 +116,7 @@ class TopicPublisher:
         """What is on its way: send() waits for room."""
         self._unsettled = 0
         """Messages whose senders have not been told: flush() and close() wait for them."""
-        self._largest, self._most = budget(time.monotonic() + timeout)
+        self._frame_budget = budget(time.monotonic() + timeout)
         self._hurry = False
         self._closing = False
         self.answered: Callable[[], None] | None = None
@@ -160,20 +161,15 @@ class TopicPublisher:
         if self._closing:
             raise Closed(f"the publisher of {self.topic!r} is closed")
         frame = self._open
-        if frame is not None and (
-            len(frame.packed) >= self._most or frame.size + size > self._largest or frame.codec != packed.codec
-        ):
-            self._full.append(frame)
-            frame = None
-        if frame is None:
-            frame = self._open = _Frame(packed.codec)
+        if frame is None or not frame.take(packed):
+            if frame is not None:
+                self._full.append(frame)
+            frame = self._open = _Frame(self._frame_budget, [packed], size)
             self._changed.notify_all()
-        frame.packed.append(packed)
-        frame.size += size
         self._messages += 1
         self._unsettled += 1
         self._bytes += size
-        if len(frame.packed) == self._most:
+        if len(frame.packed) >= frame.budget[1]:
             self._full.append(frame)
             self._open = None
             self._changed.notify_all()
@@ -242,7 +238,9 @@ class TopicPublisher:
                 self._finish(frame, None, error)
                 continue
             with self._changed:
-                self._largest, self._most = budget
+                self._frame_budget = budget
+                if self._open is not None:
+                    self._open.budget = budget
             sent.add_done_callback(lambda answer, frame=frame: self._answered(frame, answer))  # type: ignore[misc]
 
     def _next(self) -> _Frame | None:

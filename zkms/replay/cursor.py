@@ -139,7 +139,7 @@ class _Claimant:
 
     def __init__(self) -> None:
         self.claimed: tuple[str, Claim] | None = None
-        self.lanes: dict[int, Dispatcher] = {}
+        self.dispatchers: dict[int, Dispatcher] = {}
 
     def begin(self, number: int, path: str, claimed: Claim) -> None:  # noqa: ARG002 - there is one partition
         self.claimed = path, claimed
@@ -150,7 +150,7 @@ class _Claimant:
     def removed(self) -> None:
         """The cursor looks for itself."""
 
-    def settle_up(self) -> None:
+    def release_rest(self) -> None:
         """It has nothing to store."""
 
     def tend(self) -> bool:
@@ -223,10 +223,10 @@ class Cursor:
         path, claimed = self._claimant.claimed
         self._member, self._generation = member, self._session.generation
         self._ownership = Ownership(self._session, path, claimed, lambda reason: log.warning("%s: %s", path, reason))
-        if not self._ownership.handed.known:
+        if not self._ownership.watermark.known:
             ended = claimed.ended
             first = first_after(self._session, self._queue, ended) if ended else self._look().created
-            self._ownership.handed.doubtful = lambda: first
+            self._ownership.watermark.doubtful = lambda: first
         if self._context.trail.records:
             place = self._tree, self.topic, self.name
             self._trail = CursorTrail(self._context.trail, self._session, *place, self._ownership)

@@ -39,7 +39,7 @@ class CursorTrail:
         self._tree = tree
         self._topic = topic
         self._name = name
-        self._watermark = ownership.handed
+        self._watermark = ownership.watermark
         self._partition: dict[str, Any] = {"kind": "durable", "partition": 0, "epoch": ownership.since}
         self._told: dict[int, int] = {}
         self._acked: dict[int, int] = {}

@@ -18,7 +18,6 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -29,25 +28,25 @@ from zkms.errors import (
     BadVersion,
     ConnectionLost,
     InvalidArgument,
-    NodeExists,
     NodeMissing,
     NotEmpty,
     StoreError,
-    TransactionFailed,
     ZkmsError,
 )
 from zkms.message import frame as frames
+from zkms.message.frame import Packed
 from zkms.names import check_name, check_topic
-from zkms.publish.many import result
+from zkms.publish.options import IfNobody, Kind
+from zkms.publish.packer import Packer
 from zkms.publish.producer import Producer
-from zkms.publish.receipt import Receipt
-from zkms.publish.shipment import IfNobody
+from zkms.publish.publisher import Publisher, result
 from zkms.tree.layout import ensure_tree
 from zkms.tree.paths import Tree
 from zkms.tree.records import ProducerState, overwritten, read_record
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import Create, Delete, Operation, SetData
-from zkms.zookeeper.session import Session, failed_with
+from zkms.zookeeper.recipes import attempt, create_if_missing
+from zkms.zookeeper.session import Session
 
 log = logging.getLogger("zkms.staging")
 CHUNK_BYTES = 128 * 1024
@@ -71,8 +70,7 @@ class Connected(NamedTuple):
     """What a commit needs of a context."""
 
     context: Context
-    send: Callable[..., Future[Receipt]]
-    frame_budget: Callable[[str, float], tuple[int, int]]
+    publisher: Publisher
 
 
 Connect = Callable[[str], AbstractContextManager[Connected]]
@@ -163,8 +161,9 @@ class Stage:
         self._stored = 0
         self._chunks: list[Chunk] = []
         ensure_tree(session, tree)
-        for path in (tree.staged, tree.staged_job(job), self._run, self._path):
-            _ensure(session, path, b"0" if path == self._run else b"")
+        create_if_missing(session, tree.staged, tree.staged_job(job))
+        create_if_missing(session, self._run, data=b"0")
+        create_if_missing(session, self._path)
 
     def add(self, topic: str, data: Any, *, key: str | None = None, headers: Mapping[str, str] | None = None) -> None:
         """Put one message aside; `InvalidArgument` if it could not be published."""
@@ -223,12 +222,9 @@ class Stage:
                     f"more than {self._most:,} bytes were staged for one job, and ZooKeeper keeps them in memory: "
                     "publish references to the data, split the job, or allow more with max_staged_bytes"
                 )
-            try:
-                self._session.multi([SetData(self._run, b"%d" % used, stat.version), *operations])
+            counted = SetData(self._run, b"%d" % used, stat.version)
+            if attempt(self._session, [counted, *operations], BadVersion).stored:
                 return
-            except TransactionFailed as error:
-                if not failed_with(error, BadVersion):
-                    raise error.cause from error
 
 
 class Committer:
@@ -238,7 +234,7 @@ class Committer:
         self._job = check_name("job", job)
         self._producer = check_name("job", producer_of(job))
         self._connect = connect
-        self._drop: IfNobody = if_nobody
+        self._drop = if_nobody == "drop"
 
     def commit(self, run: str, batch: int, chunks: Sequence[Chunk], *, timeout: float = 60.0) -> int:
         """Publish the batch, unless it is done; returns how many messages this call has published.
@@ -280,8 +276,7 @@ class Committer:
     def _begin(self, context: Context, run: str, batch: int, chunks: list[Chunk]) -> bool:
         """Whether there is something to carry out, which is written down then; False if the batch is done."""
         path = context.tree.staged_job(self._job)
-        for ancestor in (context.tree.staged, path):
-            _ensure(context.session, ancestor)
+        create_if_missing(context.session, context.tree.staged, path)
         while True:
             seq = self._fence(context)
             state, version = _read(context, path)
@@ -311,9 +306,9 @@ class Committer:
         position = start = state.position + seq - state.seq
         if seq < state.seq or position > state.total:
             raise StoreError(f"the number of the producer {self._producer!r} was changed by another", path=path)
-        for topic, packed in self._frames(connected, state, position):
+        for kind, packed in self._frames(connected, state, position):
             deadline = time.monotonic() + context.config.request_timeout
-            result(connected.send(topic, packed, True, self._drop, deadline), deadline)
+            result(connected.publisher.send(kind, packed, deadline), deadline)
             position += len(packed)
             now = _stored(context, self._producer)
             if now - state.seq != position - state.position:  # nobody was there, and nothing stored: note that first
@@ -323,7 +318,7 @@ class Committer:
         _remove(context.session, context.tree.staged_run(self._job, state.run))
         return position - start
 
-    def _frames(self, connected: Connected, state: Job, position: int) -> Iterator[tuple[str, list[frames.Packed]]]:
+    def _frames(self, connected: Connected, state: Job, position: int) -> Iterator[tuple[Kind, list[Packed]]]:
         """What is to be published after the first `position` messages, as much together as fits."""
         context, before = connected.context, 0
         for chunk in state.chunks:
@@ -333,18 +328,12 @@ class Committer:
                 continue
             path = f"{context.tree.staged_part(self._job, state.run, chunk.part)}/{chunk.number}"
             rows = _rows(context.session.get(path)[0], path)[skipped:]
-            largest, most = connected.frame_budget(chunk.topic, time.monotonic() + context.config.request_timeout)
-            frame: list[frames.Packed] = []
-            size = 0
-            for row in rows:
-                packed = frames.pack(row.data, row.key, row.headers)
-                if frame and (size + packed.size > largest or len(frame) >= most):
-                    yield chunk.topic, frame
-                    frame, size = [], 0
-                frame.append(packed)
-                size += packed.size
-            if frame:
-                yield chunk.topic, frame
+            kind = Kind(check_topic(chunk.topic), drop=self._drop)
+            packer = Packer(connected.publisher.budget(kind, time.monotonic() + context.config.request_timeout))
+            for frame in packer.fill(frames.pack(row.data, row.key, row.headers) for row in rows):
+                yield kind, frame
+            if packer.packed:
+                yield kind, packer.packed
 
     def _reached(self, context: Context, state: Job) -> int:
         return state.position + _stored(context, self._producer) - state.seq
@@ -432,31 +421,14 @@ def read_job(data: bytes, path: str) -> Job:
 
 def _write(context: Context, path: str, state: Job, version: int) -> int:
     """Write the job down at this version; returns the next one."""
-    try:
-        stat = context.session.multi([SetData(path, msgspec.json.encode(state), version)])[0]
-    except TransactionFailed as error:
-        raise error.cause from error
+    (stat,) = attempt(context.session, [SetData(path, msgspec.json.encode(state), version)]).results
     return int(stat.version)
-
-
-def _ensure(session: Session, path: str, data: bytes = b"") -> None:
-    if session.exists(path) is None:
-        try:
-            session.multi([Create(path, data)])
-        except TransactionFailed as error:
-            if not failed_with(error, NodeExists):
-                raise error.cause from error
 
 
 def _remove(session: Session, path: str) -> None:
     """With all that is below it, also if somebody adds to it meanwhile."""
     while True:
         delete_children(session, path)
-        try:
-            session.multi([Delete(path)])
+        done = attempt(session, [Delete(path)], NodeMissing, NotEmpty)
+        if done.refused is None or isinstance(done.refused.cause, NodeMissing):
             return
-        except TransactionFailed as error:
-            if failed_with(error, NodeMissing):
-                return
-            if not failed_with(error, NotEmpty):
-                raise error.cause from error

@@ -23,7 +23,8 @@ from zkms.server.jars import MAIN_CLASS, server_jars
 from zkms.server.java import find_java
 from zkms.server.node import Node, PortTakenError
 from zkms.server.ports import free_ports, is_free
-from zkms.server.words import ask, await_serving, mode
+from zkms.server.server import AddressedServer
+from zkms.server.words import await_serving
 from zkms.server.zoocfg import Setting, zoo_cfg
 
 Wrap = Callable[[int, list[str | Path]], list[str | Path]]
@@ -45,7 +46,7 @@ _JVM_ARGS = (
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
 
 
-class EmbeddedZooKeeper:
+class EmbeddedZooKeeper(AddressedServer):
     """One ZooKeeper server, or an ensemble of them, as child processes that never outlive this one."""
 
     def __init__(
@@ -87,12 +88,6 @@ class EmbeddedZooKeeper:
         self._lock: IO[str] | None = None
         self._owner = os.getpid()
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
     def start(self) -> Self:
         """Start every server and return when all of them serve clients; ServerError says why they do not."""
         if self._nodes:
@@ -130,14 +125,9 @@ class EmbeddedZooKeeper:
         self._data = None
 
     @property
-    def hosts(self) -> str:
-        """Where clients connect: "127.0.0.1:p1,127.0.0.1:p2"."""
-        return ",".join(f"{HOST}:{port}" for port in self.ports)
-
-    @property
-    def ports(self) -> list[int]:
-        """The client port of each node."""
-        return [node.port for node in self._running()]
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where clients reach each node, from this process."""
+        return [(HOST, node.port) for node in self._running()]
 
     @property
     def pids(self) -> list[int | None]:
@@ -179,16 +169,7 @@ class EmbeddedZooKeeper:
                 node.start()
             else:
                 node.child.send(signal.SIGCONT)
-        await_serving([(HOST, port) for port in self.ports], self._timeout, self.check)
-
-    def leader(self) -> int | None:
-        """Return which node leads (a standalone server leads itself), or None while none does."""
-        modes = [mode(HOST, port, timeout=1.0) for port in self.ports]
-        return next((i for i, found in enumerate(modes) if found in ("leader", "standalone")), None)
-
-    def srvr(self, i: int) -> str:
-        """Return what node `i` answers to the four-letter word `srvr`; OSError if it does not answer."""
-        return ask(HOST, self.ports[i])
+        await_serving(self.addresses, self._timeout, self.check)
 
     def check(self) -> None:
         """Raise a ServerError that quotes the reason if a node has died, by itself or by `kill()`."""

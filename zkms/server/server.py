@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from typing import Protocol, Self
+
+from zkms.server.words import ask, mode
 
 
 class Server(Protocol):
@@ -35,3 +38,45 @@ class Server(Protocol):
 
     def srvr(self, i: int) -> str:
         """Return what node `i` answers to the four-letter word `srvr`; OSError if it does not answer."""
+
+
+class AddressedServer(ABC):
+    """The part of a `Server` that only needs to know where its nodes listen."""
+
+    @property
+    @abstractmethod
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where clients reach each node; ServerError if it is not running."""
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Start every node and return when all of them serve clients; ServerError says why they do not."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop all nodes and remove what they left."""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    @property
+    def hosts(self) -> str:
+        """Where clients connect: "host:port,host:port"."""
+        return ",".join(f"{host}:{port}" for host, port in self.addresses)
+
+    @property
+    def ports(self) -> list[int]:
+        """The client port of each node; it stays the same over restarts."""
+        return [port for _, port in self.addresses]
+
+    def leader(self) -> int | None:
+        """Return which node leads (a standalone server leads itself), or None while none does."""
+        modes = [mode(host, port, timeout=1.0) for host, port in self.addresses]
+        return next((i for i, found in enumerate(modes) if found in ("leader", "standalone")), None)
+
+    def srvr(self, i: int) -> str:
+        """Return what node `i` answers to the four-letter word `srvr`; OSError if it does not answer."""
+        return ask(*self.addresses[i])

@@ -132,19 +132,19 @@ class DurableRegistration:
     def _operations(self, topic: str, name: str, wanted: Registration) -> list[Operation]:
         tree = self._tree
         operations: list[Operation] = []
-        lanes = queues_of(name, wanted)
-        parents = read_many(self._session, lanes, lambda lane: self._session.exists_async(tree.subscription(lane)))
-        queues = read_many(self._session, lanes, lambda lane: self._session.get_async(tree.queue(lane, topic)))
-        for lane in lanes:
-            if parents.get(lane) is None:
-                operations.append(Create(tree.subscription(lane)))
-            operations.append(self._queue(tree.queue(lane, topic), queues.get(lane)))
-        operations += self.books(topic, name, [Ledger()] * len(lanes))
+        names = queues_of(name, wanted)
+        parents = read_many(self._session, names, lambda each: self._session.exists_async(tree.subscription(each)))
+        queues = read_many(self._session, names, lambda each: self._session.get_async(tree.queue(each, topic)))
+        for each in names:
+            if parents.get(each) is None:
+                operations.append(Create(tree.subscription(each)))
+            operations.append(self._queue(tree.queue(each, topic), queues.get(each)))
+        operations += self.books(topic, name, [Ledger()] * len(names))
         operations += [Create(tree.registration(topic, name), encode(wanted)), SetData(tree.topic(topic), b"")]
         return operations
 
     def books(self, topic: str, name: str, ledgers: Sequence[Ledger]) -> list[Operation]:
-        """What makes all that a subscription knows of itself, parents first: its plan, its lanes' ledgers."""
+        """What makes all that a subscription knows of itself, parents first: its plan, its partitions' ledgers."""
         tree = self._tree
         group, parent = tree.group(name, topic), tree.ledgers(name, topic)
         operations: list[Operation] = []
@@ -227,10 +227,10 @@ class DurableRegistration:
                 if not error.outcome_unknown:
                     raise
 
-    def remake(self, topic: str, name: str, number: int, lane: str) -> bool:
-        """Make a lane's queue anew, with nothing known of it; False if it is there, or nobody subscribes any more."""
-        queue = self._tree.queue(lane, topic)
-        parent = self._tree.subscription(lane)
+    def remake(self, topic: str, name: str, number: int, queue_name: str) -> bool:
+        """Make a partition's queue anew, with nothing known of it; False if it is there, or nobody subscribes."""
+        queue = self._tree.queue(queue_name, topic)
+        parent = self._tree.subscription(queue_name)
         operations: list[Operation] = [] if self._session.exists(parent) is not None else [Create(parent)]
         operations += [
             Check(self._tree.registration(topic, name), -1),
@@ -258,16 +258,16 @@ class DurableRegistration:
         others = [member for member in self.members(topic, name) if member != unless_used_by]
         if others:
             raise SubscriptionInUse(topic, name, others[0])
-        lanes = queues_of(name, registration)
+        names = queues_of(name, registration)
         gone = encode(QueueState(self._client_id, gone="unsubscribed"))
-        marks: list[Operation] = [SetData(self._tree.queue(lane, topic), gone) for lane in lanes]
+        marks: list[Operation] = [SetData(self._tree.queue(each, topic), gone) for each in names]
         group = self._tree.group(name, topic)
         # Together, so that who enrols from now on finds all of it or nothing.
         wanted: list[Operation] = [
             *marks,
             Delete(self._tree.registration(topic, name)),
             SetData(self._tree.topic(topic), b""),
-            *(Delete(self._tree.ledger(name, topic, number)) for number in range(len(lanes))),
+            *(Delete(self._tree.ledger(name, topic, number)) for number in range(len(names))),
             Delete(self._tree.ledgers(name, topic)),
             *([] if unless_used_by is None else [Delete(self._tree.member(name, topic, unless_used_by))]),
             Delete(self._tree.members(name, topic)),

@@ -5,7 +5,7 @@ expiry adds a gap entry to the queue in the same transaction: what stood in the 
 is announced, what comes after it afterwards. A queue that the cleaner has condemned meanwhile is not used again; the
 subscription gets a new one.
 
-Thread: `zkms-registrar` wakes when the session changes, and may wait for ZooKeeper.
+Thread: `zkms-registration` wakes when the session changes, and may wait for ZooKeeper.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from zkms.zookeeper.operations import Create, Delete, Operation, SetData
 from zkms.zookeeper.recipes import count_created
 from zkms.zookeeper.session import Session, State, failed_with
 
-log = logging.getLogger("zkms.registrar")
+log = logging.getLogger("zkms.subscribe")
 EXPIRED = "the session expired: messages published until it was renewed did not come here"
 REMOVED = "the queue was removed by somebody else"
 WORN_OUT = "the queue had no numbers left, and was never empty"
@@ -50,7 +50,7 @@ TOO_WORN = 100_000_000
 
 
 class Registrable(Protocol):
-    """What the registrar needs to know of a subscription."""
+    """What has to be known of a subscription to register it."""
 
     topic: str
     id: str
@@ -95,7 +95,7 @@ class LiveRegistration:
         self._generation = 0
         self._wake = threading.Event()
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="zkms-registrar", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="zkms-registration", daemon=True)
 
     def start(self) -> None:
         """Show this process under clients/, and keep it there."""

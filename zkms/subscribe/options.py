@@ -13,7 +13,7 @@ from zkms.checks import Codec, check_count, check_positive
 from zkms.deliver.live import AckMode, Handler, OnError, OnGap
 from zkms.errors import InvalidArgument, Unauthorised
 from zkms.message.message import Message
-from zkms.names import check_subscription, check_topic, is_pattern
+from zkms.names import check_subscription, check_topic
 from zkms.tree.records import DEFAULT_BYTES, MOST_BYTES, Registration
 from zkms.zookeeper.session import AclPolicy
 
@@ -132,11 +132,3 @@ def check_where(where: object) -> dict[str, list[str]] | None:
             raise InvalidArgument(f"where: {header!r:.60} needs a str, or a list of str, not {values!r:.60}")
         checked[header] = listed
     return checked
-
-
-def check_target(topic: str) -> str:
-    """A topic that can be published to: a pattern cannot."""
-    check_topic(topic)
-    if is_pattern(topic):
-        raise InvalidArgument(f"{topic!r} is a pattern: subscribe to it, and publish to a topic that it stands for")
-    return topic

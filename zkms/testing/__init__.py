@@ -7,6 +7,8 @@
     ServerError          what all of them raise
 
 pytest finds the fixtures `zookeeper`, `zookeeper_ensemble`, `zookeeper_root` and `bus` by itself.
+
+For tests only: programs import `zkms.server`. May import the façade and `zkms.server`. Read `fixtures` first.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from zkms.errors import InvalidArgument
 from zkms.server.errors import ServerError
 from zkms.server.node import reason
 from zkms.server.ports import free_ports
-from zkms.server.words import ask, await_serving, mode
+from zkms.server.server import AddressedServer
+from zkms.server.words import await_serving
 from zkms.server.zoocfg import Setting, zoo_cfg
 from zkms.testing.daemon import docker_errors
 from zkms.testing.image import CLIENT_PORT, CONFIG_FILE, DATA_DIRECTORY, find_image
@@ -36,7 +37,7 @@ _LABELS = {"zkms.testing": "zookeeper"}
 _JAVA_OPTIONS = "-Dsun.net.inetaddr.ttl=1 -Dsun.net.inetaddr.negative.ttl=0"
 
 
-class ZooKeeperContainer:
+class ZooKeeperContainer(AddressedServer):
     """One ZooKeeper server, or an ensemble of them, in containers that are removed at the end."""
 
     def __init__(
@@ -64,12 +65,6 @@ class ZooKeeperContainer:
         self._nodes: list[DockerContainer] = []
         self._addresses: list[tuple[str, int]] = []
         self._owner = os.getpid()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def start(self) -> Self:
         """Start every container and return when all of them serve clients; ServerError says why they do not."""
@@ -110,16 +105,10 @@ class ZooKeeperContainer:
             self._network = None
 
     @property
-    def hosts(self) -> str:
-        """Where clients connect, from this process: "host:p1,host:p2"."""
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where clients reach each node, from this process."""
         self._running()
-        return ",".join(f"{host}:{port}" for host, port in self._addresses)
-
-    @property
-    def ports(self) -> list[int]:
-        """The client port of each node as seen from this process; it stays the same over restarts."""
-        self._running()
-        return [port for _, port in self._addresses]
+        return self._addresses
 
     def kill(self, i: int) -> None:
         """Kill node `i` with SIGKILL, and return when it is gone."""
@@ -170,17 +159,6 @@ class ZooKeeperContainer:
                     self.reconnect(i)
                 container.start()  # does nothing to one that runs
         await_serving(self._addresses, self._timeout, self._check)
-
-    def leader(self) -> int | None:
-        """Return which node leads (a standalone server leads itself), or None while none does."""
-        self._running()
-        modes = [mode(host, port, timeout=1.0) for host, port in self._addresses]
-        return next((i for i, found in enumerate(modes) if found in ("leader", "standalone")), None)
-
-    def srvr(self, i: int) -> str:
-        """Return what node `i` answers to the four-letter word `srvr`; OSError if it does not answer."""
-        self._running()
-        return ask(*self._addresses[i])
 
     def _launch(self, image: str) -> None:
         """Create and start a container per node, each with its configuration in place before it runs."""

@@ -42,7 +42,7 @@ class DispatcherLike(Protocol):
     partition: int
 
     @property
-    def hold(self) -> OwnershipLike:
+    def ownership(self) -> OwnershipLike:
         """By which right."""
         ...
 

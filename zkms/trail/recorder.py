@@ -235,7 +235,7 @@ class FileRecorder(Recorder):
             topic=entry.topic,
             kind=consumer.kind,
             partition=dispatcher.partition,
-            epoch=dispatcher.hold.since,
+            epoch=dispatcher.ownership.since,
             producer=entry.producer,
             seq=entry.seq + first,
             n=len(numbers),

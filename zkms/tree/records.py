@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
@@ -251,12 +251,8 @@ Record = (
     | Layout
 )
 R = TypeVar("R", bound=Record)
-_encoder = msgspec.json.Encoder()
-
-
-def encode(record: Record) -> bytes:
-    """A record as JSON, so that any ZooKeeper tool shows it readably."""
-    return _encoder.encode(record)
+encode: Callable[[Record], bytes] = msgspec.json.Encoder().encode
+"""A record as JSON, so that any ZooKeeper tool shows it readably."""
 
 
 def decode(data: bytes, kind: type[R]) -> R:

@@ -1,1 +1,5 @@
-"""The audit: each guarantee held against the trail. Read `audit` first."""
+"""The audit: each guarantee held against the trail, with the evidence.
+
+May import the modules of the package's root that are about Spark and the schema. Read `audit` first; `survey` and
+`ground` prepare what it needs, and each guarantee is a file.
+"""

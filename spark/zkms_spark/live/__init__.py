@@ -6,4 +6,6 @@ cells      a batch of the trail, added up       window    a minute's figures, in
 slo        what is too slow, too much, amiss    progress  how far the job has come, kept with its alerts
 follow     the job                              alerts    where alerts go: console, webhook, a zkms topic
 settings   what it is told                      job       for spark-submit
+
+May import the analysis, and zkms only to publish alerts. Read `follow` first.
 """

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from zkms_spark.errors import AnalysisError
-from zkms_spark.live.settings import Settings
+from zkms_spark.live.settings import FollowSettings
 from zkms_spark.live.slo import Alert
 
 TRIES = 3
@@ -53,7 +53,7 @@ class Console:
             print(line, flush=True)
 
 
-class Webhook:
+class AlertWebhook:
     """One POST for all alerts of a batch, as JSON: {"alerts": [...]}. Any 2xx means that they have arrived."""
 
     name = "webhook"
@@ -107,11 +107,11 @@ class Topic:
             raise NotSent(f"the topic {self._topic!r} has not taken {len(alerts)} alerts: {error}") from error
 
 
-def sinks(settings: Settings, *, json_lines: bool = False) -> list[Sink]:
+def sinks(settings: FollowSettings, *, json_lines: bool = False) -> list[Sink]:
     """Those that were asked for; the console always."""
     chosen: list[Sink] = [Console(json_lines=json_lines)]
     if settings.webhook is not None:
-        chosen.append(Webhook(settings.webhook))
+        chosen.append(AlertWebhook(settings.webhook))
     if settings.topic is not None and settings.hosts is not None:
         chosen.append(Topic(settings.topic, settings.hosts, settings.root))
     return chosen

@@ -29,11 +29,12 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from zkms_spark.analysis import find_violations
 from zkms_spark.errors import AnalysisError, NoTrail
 from zkms_spark.live import progress as progresses
 from zkms_spark.live.alerts import NotSent, Sink, warn
 from zkms_spark.live.cells import VALUES, cells
-from zkms_spark.live.settings import Settings
+from zkms_spark.live.settings import FollowSettings
 from zkms_spark.live.slo import Alert, violations
 from zkms_spark.live.window import CellKey, Window, Windows, changes
 from zkms_spark.schema import TRAIL
@@ -47,7 +48,7 @@ Closed = Callable[[Window], None]
 class Follower:
     """Keeps the state of one job. Batches come on a thread of Spark's; `_lock` is held while one is at work."""
 
-    def __init__(self, settings: Settings, sinks: Iterable[Sink], closed: Closed = lambda _window: None) -> None:
+    def __init__(self, settings: FollowSettings, sinks: Iterable[Sink], closed: Closed = lambda _window: None) -> None:
         self.settings = settings
         self.windows = Windows(settings.state / "windows", settings.step)
         self._path = settings.state / "progress.json"
@@ -183,7 +184,7 @@ class Follower:
 
 def follow(
     spark: SparkSession,
-    settings: Settings,
+    settings: FollowSettings,
     sinks: Iterable[Sink],
     *,
     closed: Closed = lambda _window: None,
@@ -226,7 +227,7 @@ def _cell(row: Any) -> tuple[CellKey, list[Any]]:
     return (row.event, row.topic, row.sub, row.bucket), [row[name] for name in VALUES]
 
 
-def _start(spark: SparkSession, settings: Settings, follower: Follower) -> Any:
+def _start(spark: SparkSession, settings: FollowSettings, follower: Follower) -> Any:
     reader = spark.readStream.schema(TRAIL).option("recursiveFileLookup", "true").option("pathGlobFilter", "*.parquet")
     try:
         trail = reader.option("maxFilesPerTrigger", settings.files).parquet(settings.trail)
@@ -239,10 +240,8 @@ def _start(spark: SparkSession, settings: Settings, follower: Follower) -> Any:
         raise NoTrail(f"there is no trail in {settings.trail}: {str(error).splitlines()[0]}") from error
 
 
-def _audit(spark: SparkSession, settings: Settings, follower: Follower) -> None:
+def _audit(spark: SparkSession, settings: FollowSettings, follower: Follower) -> None:
     """The report's audit of all that is there; what goes wrong with it is said, and the figures go on."""
-    from zkms_spark.analysis import find_violations
-
     try:
         follower.audited(find_violations(spark, settings.trail))
     except NoTrail:
@@ -252,7 +251,7 @@ def _audit(spark: SparkSession, settings: Settings, follower: Follower) -> None:
 
 
 @contextmanager
-def _alone(settings: Settings) -> Iterator[None]:
+def _alone(settings: FollowSettings) -> Iterator[None]:
     """Two jobs on one state would count everything twice."""
     descriptor = os.open(settings.state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

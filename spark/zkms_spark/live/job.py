@@ -18,7 +18,7 @@ from typing import Any
 from zkms_spark.errors import AnalysisError
 from zkms_spark.live.alerts import sinks
 from zkms_spark.live.follow import follow
-from zkms_spark.live.settings import Settings
+from zkms_spark.live.settings import FollowSettings
 from zkms_spark.live.slo import Slo
 from zkms_spark.live.window import Window, iso
 from zkms_spark.session import attach
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     spark = attach()
     try:
-        settings = Settings(
+        settings = FollowSettings(
             trail=options.trail,
             state=options.state,
             slo=Slo(options.p99, options.lag, options.gaps),
@@ -64,13 +64,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--p99", type=float, metavar="SECONDS", help="alert if a subscription's p99 is above this")
     parser.add_argument("--lag", type=int, metavar="MESSAGES", help="alert if more wait for a subscription")
     parser.add_argument("--gaps", type=int, default=0, metavar="COUNT", help="alert if there are more in a minute (0)")
-    parser.add_argument("--late", type=float, default=Settings.late, metavar="SECONDS", help="how late trails come")
-    parser.add_argument("--every", type=float, default=Settings.every, metavar="SECONDS", help="between two looks")
-    parser.add_argument("--audit-every", type=float, default=Settings.audit_every, metavar="SECONDS", help="0: never")
+    parser.add_argument(
+        "--late", type=float, default=FollowSettings.late, metavar="SECONDS", help="how late trails come"
+    )
+    parser.add_argument(
+        "--every", type=float, default=FollowSettings.every, metavar="SECONDS", help="between two looks"
+    )
+    parser.add_argument(
+        "--audit-every", type=float, default=FollowSettings.audit_every, metavar="SECONDS", help="0: never"
+    )
     parser.add_argument("--webhook", metavar="URL", help="POST alerts there")
     parser.add_argument("--alert-topic", metavar="TOPIC", help="publish alerts there; needs zkms on the driver")
     parser.add_argument("--hosts", metavar="HOST:PORT,...", help="ZooKeeper, for --alert-topic")
-    parser.add_argument("--root", default=Settings.root, metavar="PATH", help="znode that zkms is below")
+    parser.add_argument("--root", default=FollowSettings.root, metavar="PATH", help="znode that zkms is below")
     parser.add_argument("--once", action="store_true", help="take what is there, and end")
     return parser
 

@@ -23,7 +23,7 @@ REMEMBERED = 10_000
 
 
 @dataclass
-class Progress:
+class FollowProgress:
     """What is known after `batch`."""
 
     trail: str
@@ -88,8 +88,8 @@ class Progress:
         write_whole(path, asdict(self))
 
 
-def load(path: Path, trail: str, seconds: float) -> Progress:
+def load(path: Path, trail: str, seconds: float) -> FollowProgress:
     """What was saved, or the beginning."""
     if not path.exists():
-        return Progress(trail, seconds)
-    return Progress(**json.loads(path.read_text(encoding="utf-8")))
+        return FollowProgress(trail, seconds)
+    return FollowProgress(**json.loads(path.read_text(encoding="utf-8")))

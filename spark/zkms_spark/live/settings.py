@@ -13,7 +13,7 @@ from zkms_spark.traffic.traffic import MINUTE
 
 
 @dataclass(frozen=True)
-class Settings:
+class FollowSettings:
     """Checked when made: `AnalysisError` says what cannot work."""
 
     trail: str

@@ -35,7 +35,7 @@ WAIT = 0.1
 
 
 @dataclass
-class Batch(InputPartition):
+class SliceBatch(InputPartition):
     """What one task reads."""
 
     slices: Sequence[tuple[Any, ...]]
@@ -105,7 +105,7 @@ class ZkmsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 count = 0
             shares[-1].append(each)
             count += each.last - each.first
-        return [Batch(each, finish.at) for each in shares]
+        return [SliceBatch(each, finish.at) for each in shares]
 
     def commit(self, end: Offset) -> None:
         """Spark has written down that it is done with all before this: now it may be acked."""
@@ -149,7 +149,7 @@ class ZkmsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         """The rows of one part of a batch."""
-        assert isinstance(partition, Batch)  # noqa: S101 - our own, as `partitions` made it
+        assert isinstance(partition, SliceBatch)  # noqa: S101 - our own, as `partitions` made it
         session = Session(self.options.config())
         session.start()
         try:

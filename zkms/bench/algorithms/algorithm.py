@@ -6,8 +6,19 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Protocol, cast
 
-from zkms.bench.processes.orders import Place
-from zkms.bench.processes.tally import Tally
+import msgspec
+
+from zkms.bench.algorithms.tally import Tally
+
+
+class BenchPlace(msgspec.Struct, frozen=True):
+    """Where an algorithm works: a server's address, a root of its own there, and the topic."""
+
+    address: str
+    root: str
+    topic: str = "bench"
+    trail: str | None = None
+    """Directory to record into."""
 
 
 class Publishing(Protocol):
@@ -46,10 +57,12 @@ class Subscribing(Protocol):
 class Algorithm(Protocol):
     """The module."""
 
-    def publisher(self, place: Place) -> Publishing:
+    def publisher(self, place: BenchPlace) -> Publishing:
         """Connect."""
 
-    def subscribers(self, place: Place, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> Subscribing:
+    def subscribers(
+        self, place: BenchPlace, tallies: Sequence[Tally], *, first: int, session_timeout: float
+    ) -> Subscribing:
         """Subscribe, one for each tally; from when this returns nothing is missed."""
 
 

@@ -7,19 +7,19 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 
+from zkms.bench.algorithms.algorithm import BenchPlace
 from zkms.bench.algorithms.original import client
-from zkms.bench.processes.orders import Place
-from zkms.bench.processes.tally import Tally
+from zkms.bench.algorithms.tally import Tally
 
 
-def _path(place: Place, number: int) -> str:
+def _path(place: BenchPlace, number: int) -> str:
     return f"{place.root}/floor/{number}"
 
 
-class Publisher:
+class FloorPublisher:
     """Creates numbered znodes, so that a subscriber can wait for the next one by its name."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BenchPlace) -> None:
         self.frame = 1
         self._place = place
         self._client = client(place.address)
@@ -45,10 +45,10 @@ class Publisher:
         self._client.close()
 
 
-class Subscriber:
+class FloorSubscriber:
     """Gets each znode when its watch fires, on kazoo's own thread, as nothing could be faster."""
 
-    def __init__(self, place: Place, tally: Tally) -> None:
+    def __init__(self, place: BenchPlace, tally: Tally) -> None:
         self.names = ["floor"]
         self._place = place
         self._tally = tally
@@ -84,12 +84,12 @@ class Subscriber:
         self._client.close()
 
 
-def publisher(place: Place) -> Publisher:
+def publisher(place: BenchPlace) -> FloorPublisher:
     """Connect."""
-    return Publisher(place)
+    return FloorPublisher(place)
 
 
-def subscribers(place: Place, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> Subscriber:  # noqa: ARG001
+def subscribers(place: BenchPlace, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> FloorSubscriber:  # noqa: ARG001
     """Connect and wait for the first; there is one subscriber."""
     (tally,) = tallies
-    return Subscriber(place, tally)
+    return FloorSubscriber(place, tally)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from kazoo.client import KazooClient
 
-from zkms.bench.processes.orders import Place
-from zkms.bench.processes.tally import Tally
+from zkms.bench.algorithms.algorithm import BenchPlace
+from zkms.bench.algorithms.tally import Tally
 from zkms.cli.connection import read_auth, read_tls
 from zkms.config import configure
 from zkms.errors import Timeout
@@ -29,10 +29,10 @@ def client(address: str, session_timeout: float = 30.0) -> Any:
     return made
 
 
-class Publisher:
+class OriginalPublisher:
     """Creates one znode after the other."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BenchPlace) -> None:
         self.frame = 1
         self._client = client(place.address)
         names = sorted(self._client.get_children(f"{place.root}/subscribers/{place.topic}"))
@@ -58,10 +58,10 @@ class Publisher:
         self._client.close()
 
 
-class Subscriber:
+class OriginalSubscriber:
     """One client, its queue, and a thread that empties it."""
 
-    def __init__(self, place: Place, tally: Tally, name: str, session_timeout: float) -> None:
+    def __init__(self, place: BenchPlace, tally: Tally, name: str, session_timeout: float) -> None:
         self._client = client(place.address, session_timeout)
         self._queue = f"{place.root}/messages/{name}/{place.topic}"
         self._client.ensure_path(self._queue)
@@ -102,31 +102,42 @@ class Subscriber:
         self._client.close()
 
 
-class Subscribers:
-    """A client for each."""
+class QueueReader(Protocol):
+    """One subscriber with a client of its own."""
 
-    def __init__(self, place: Place, tallies: Sequence[Tally], first: int, session_timeout: float) -> None:
-        self.names = [f"original-{first + i:04}" for i in range(len(tallies))]
-        pairs = zip(tallies, self.names, strict=True)
-        self._subscribers = [Subscriber(place, tally, name, session_timeout) for tally, name in pairs]
+    def settle(self, deadline: float) -> None:
+        """Return when its queue is empty; `Timeout` at the deadline."""
+
+    def close(self) -> None:
+        """End the session."""
+
+
+class QueueReaders:
+    """Subscribers of these names, with a client each."""
+
+    def __init__(self, names: list[str], readers: Sequence[QueueReader]) -> None:
+        self.names = names
+        self._readers = readers
 
     def settle(self, timeout: float) -> None:
         """Return when all queues are empty."""
         deadline = time.monotonic() + timeout
-        for subscriber in self._subscribers:
-            subscriber.settle(deadline)
+        for reader in self._readers:
+            reader.settle(deadline)
 
     def close(self) -> None:
         """End the sessions."""
-        for subscriber in self._subscribers:
-            subscriber.close()
+        for reader in self._readers:
+            reader.close()
 
 
-def publisher(place: Place) -> Publisher:
+def publisher(place: BenchPlace) -> OriginalPublisher:
     """Connect."""
-    return Publisher(place)
+    return OriginalPublisher(place)
 
 
-def subscribers(place: Place, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> Subscribers:
+def subscribers(place: BenchPlace, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> QueueReaders:
     """Connect and watch."""
-    return Subscribers(place, tallies, first, session_timeout)
+    names = [f"original-{first + i:04}" for i in range(len(tallies))]
+    pairs = zip(tallies, names, strict=True)
+    return QueueReaders(names, [OriginalSubscriber(place, tally, name, session_timeout) for tally, name in pairs])

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import zkms
-from zkms.bench.processes.orders import Place
-from zkms.bench.processes.tally import Tally
+from zkms.bench.algorithms.algorithm import BenchPlace
+from zkms.bench.algorithms.tally import Tally
 from zkms.cli.connection import read_auth, read_tls
 from zkms.errors import Timeout
 from zkms.tree.records import MOST_BYTES
@@ -21,7 +21,7 @@ NO_LIMIT = 100_000_000
 """Messages that may wait: the benchmark measures what is stored and read, not what is dropped."""
 
 
-def connect(place: Place, session_timeout: float = 30.0) -> zkms.Bus:
+def connect(place: BenchPlace, session_timeout: float = 30.0) -> zkms.Bus:
     """A bus, with the command line's credentials, that leaves cleaning to nobody: it would be measured as well."""
     return zkms.connect(
         place.address,
@@ -36,10 +36,10 @@ def connect(place: Place, session_timeout: float = 30.0) -> zkms.Bus:
     )
 
 
-class Publisher:
+class ZkmsPublisher:
     """publish_many() for all at once, publish() for one."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BenchPlace) -> None:
         self.frame = 1
         self._topic = place.topic
         self._bus = connect(place)
@@ -78,10 +78,10 @@ class Publisher:
         self._bus.close()
 
 
-class Subscribers:
+class ZkmsSubscribers:
     """A bus for each, as if each were a node of its own."""
 
-    def __init__(self, place: Place, tallies: Sequence[Tally], session_timeout: float) -> None:
+    def __init__(self, place: BenchPlace, tallies: Sequence[Tally], session_timeout: float) -> None:
         self._buses: list[zkms.Bus] = []
         self.names: list[str] = []
         for tally in tallies:
@@ -106,20 +106,23 @@ class Subscribers:
 
 def _gap(gap: zkms.Gap) -> None:
     """A benchmark that lost messages has measured nothing."""
-    log.error("a gap in %r: %s", gap.topic, gap.reason)
-    os._exit(1)
+    _give_up("a gap in %r: %s", gap.topic, gap.reason)
 
 
 def _error(error: Exception, _message: zkms.Message | None) -> None:
-    log.error("%s: %s", type(error).__name__, error)
+    _give_up("%s: %s", type(error).__name__, error)
+
+
+def _give_up(reason: str, *values: object) -> None:
+    log.error(reason, *values)
     os._exit(1)
 
 
-def publisher(place: Place) -> Publisher:
+def publisher(place: BenchPlace) -> ZkmsPublisher:
     """Connect."""
-    return Publisher(place)
+    return ZkmsPublisher(place)
 
 
-def subscribers(place: Place, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> Subscribers:  # noqa: ARG001
+def subscribers(place: BenchPlace, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> ZkmsSubscribers:  # noqa: ARG001
     """Connect and subscribe."""
-    return Subscribers(place, tallies, session_timeout)
+    return ZkmsSubscribers(place, tallies, session_timeout)

@@ -1,1 +1,4 @@
-"""The processes that carry out a benchmark, the orders they get, and the meters beside them."""
+"""The processes that carry out a benchmark (`actor`), their `orders`, who starts them (`crew`), and meters beside them.
+
+May import the algorithms, `zkms.server` and what is below. Read `crew` first.
+"""

@@ -17,9 +17,9 @@ from queue import SimpleQueue
 import msgspec
 
 from zkms.bench.algorithms.algorithm import Publishing, Subscribing, load
+from zkms.bench.algorithms.tally import KINDS, STAMP, Tally
 from zkms.bench.processes import orders
 from zkms.bench.processes.meter import forget_peak, own_usage
-from zkms.bench.processes.tally import KINDS, STAMP, Tally
 from zkms.errors import Timeout
 
 CAUGHT_UP = 30.0

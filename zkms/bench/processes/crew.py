@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from zkms.bench.algorithms.algorithm import BenchPlace
 from zkms.bench.processes import orders
 from zkms.errors import ZkmsError
 from zkms.server.child import TalkingChild
@@ -63,7 +64,7 @@ class Crew:
     def __init__(
         self,
         algorithm: str,
-        place: orders.Place,
+        place: BenchPlace,
         folder: Path,
         *,
         subscribers: int,

@@ -44,7 +44,7 @@ def _status(pid: int) -> dict[str, int]:
     return {name: int(size) * KB for name, size in re.findall(r"^(Vm\w+):\s+(\d+) kB", text, re.MULTILINE)}
 
 
-class Reading(msgspec.Struct):
+class MeterReading(msgspec.Struct):
     """A server's meters at one moment; None where they cannot be read."""
 
     requests: int | None
@@ -59,9 +59,9 @@ class ServerMeter:
         self._addresses = [_address(host) for host in hosts.split("/")[0].split(",")]
         self._pids = list(pids)
 
-    def read(self) -> Reading:
+    def read(self) -> MeterReading:
         """Now."""
-        return Reading(self._requests(), self._cpu(), self._memory())
+        return MeterReading(self._requests(), self._cpu(), self._memory())
 
     def _requests(self) -> int | None:
         counted = 0

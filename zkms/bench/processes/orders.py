@@ -6,24 +6,16 @@ from typing import Literal
 
 import msgspec
 
+from zkms.bench.algorithms.algorithm import BenchPlace
+
 TallyKind = Literal["count", "time", "hold", "unpack"]
-
-
-class Place(msgspec.Struct, frozen=True):
-    """Where an algorithm works: a server's address, a root of its own there, and the topic."""
-
-    address: str
-    root: str
-    topic: str = "bench"
-    trail: str | None = None
-    """Directory to record into."""
 
 
 class Subscribe(msgspec.Struct, tag=True):
     """Be so many subscribers, numbered from `first`."""
 
     algorithm: str
-    place: Place
+    place: BenchPlace
     first: int
     count: int
     tally: TallyKind = "count"
@@ -34,7 +26,7 @@ class Connect(msgspec.Struct, tag=True):
     """Be a publisher."""
 
     algorithm: str
-    place: Place
+    place: BenchPlace
 
 
 class Expect(msgspec.Struct, tag=True):

@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from zkms.bench.algorithms.algorithm import BenchPlace
 from zkms.bench.processes.meter import ServerMeter
-from zkms.bench.processes.orders import Place
 from zkms.cli.connection import CONNECT_TIMEOUT, read_auth, read_tls
 from zkms.config import Config
 from zkms.errors import StoreError
@@ -37,9 +37,9 @@ class Site:
         self.meter = ServerMeter(hosts, pids)
         self._numbers = itertools.count(1)
 
-    def place(self) -> Place:
+    def place(self) -> BenchPlace:
         """A root that nothing was in before, so that no experiment sees what another has left."""
-        return Place(self.hosts, f"{self.root}/{next(self._numbers)}")
+        return BenchPlace(self.hosts, f"{self.root}/{next(self._numbers)}")
 
     @property
     def version(self) -> str:

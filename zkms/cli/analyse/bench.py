@@ -7,9 +7,11 @@ from pathlib import Path
 
 import click
 
+from zkms.bench.report import show
+from zkms.bench.run import run
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
-from zkms.cli.options import Seconds, Settings, settings
+from zkms.cli.options import CommandSettings, Seconds, settings
 from zkms.cli.output import print_json
 
 NEEDS = "'zkms bench' {what} needs {module}: pip install 'zkms[{extra}]'"
@@ -30,7 +32,7 @@ NEEDS = "'zkms bench' {what} needs {module}: pip install 'zkms[{extra}]'"
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture: FILE.png, .svg, .pdf."
 )
-def bench(settings: Settings, suite: str, rounds: int | None, seconds: float | None, plot: Path | None) -> None:
+def bench(settings: CommandSettings, suite: str, rounds: int | None, seconds: float | None, plot: Path | None) -> None:
     """Measure zkms on a ZooKeeper, beside the original's algorithm on the same.
 
     Without --hosts it starts a ZooKeeper of its own. On yours it works below a root of its own, which it removes
@@ -42,9 +44,6 @@ def bench(settings: Settings, suite: str, rounds: int | None, seconds: float | N
         raise Failure(NEEDS.format(what="without --hosts", module="an embedded ZooKeeper", extra="server"))
     if plot is not None:
         _check_plot(plot)
-    from zkms.bench.report import show
-    from zkms.bench.run import run
-
     document = run(suite, hosts=settings.hosts, root=settings.root, seconds=seconds, rounds=rounds)
     if plot is not None:
         from zkms.bench.plot import save

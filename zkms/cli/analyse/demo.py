@@ -6,17 +6,14 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from zkms.cli.analyse.report import check_out, make_report, told
+from zkms.cli.analyse.report import check_out, spark_report
 from zkms.cli.failure import Failure, set_up_logging
 from zkms.cli.options import JSON_HELP, VERBOSE_HELP, trail_option
 from zkms.cli.output import plural, print_json
-
-if TYPE_CHECKING:
-    from zkms.demo.story import DemoSummary
+from zkms.demo.story import DemoSummary, Story
 
 NEXT = """\
 What to do next:
@@ -49,8 +46,6 @@ def demo(trail: str | None, report: Path | None, json_: bool, verbose: int) -> N
     the --report. With --json the story goes to stderr and its figures to stdout.
     """
     set_up_logging(verbose)
-    from zkms.demo.story import Story  # brings the embedded server and the cleaner, which help needs not
-
     if report is not None:
         check_out(report)
     began, step = time.monotonic(), 0
@@ -69,8 +64,9 @@ def demo(trail: str | None, report: Path | None, json_: bool, verbose: int) -> N
         summary = Story(title, say, trail).run()
         if report is not None and trail is not None:
             title("What every message did, from the trails that the processes have left: Spark's report")
-            analysis = make_report((trail,), "local[*]", report)
-            for line in told(analysis):
+            work = spark_report()
+            analysis = work.make_report((trail,), "local[*]", report)
+            for line in work.told(analysis):
                 say(line)
             say(f"open {report.resolve()} in a browser")
             if analysis.overall == "broken":

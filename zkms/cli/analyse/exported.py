@@ -13,6 +13,8 @@ from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.output import plural
 from zkms.cli.progress import Progress
+from zkms.trail.event import OPEN_SUFFIX, SUFFIX
+from zkms.trail.export.export import Exporter, NothingRecorded, find, size_of
 
 
 @contextmanager
@@ -21,9 +23,6 @@ def exported(directories: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
 
     Processes of one name are left to the analysis, which finds them in every trail.
     """
-    from zkms.trail.event import OPEN_SUFFIX, SUFFIX
-    from zkms.trail.export.export import Exporter, NoTrail, find, size_of
-
     raw = []
     for directory in directories:
         if "://" in directory:
@@ -46,7 +45,7 @@ def exported(directories: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
     with tempfile.TemporaryDirectory(prefix="zkms-report-") as target:
         try:
             files = find(raw)
-        except NoTrail as error:
+        except NothingRecorded as error:
             raise Failure(str(error), Exit.NO_TRAIL) from error
         with Progress("bytes", sum(map(size_of, files))) as progress:
             summary = Exporter(target, progress.add).run(files)

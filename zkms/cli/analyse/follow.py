@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from zkms.cli.connection import find_hosts
-from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure, set_up_logging
-from zkms.cli.options import HOSTS_HELP, JSON_HELP, ROOT_HELP, VERBOSE_HELP, Seconds
-from zkms.cli.options import Settings as Connection
-from zkms.errors import ZkmsError
+from zkms.cli.options import HOSTS_HELP, JSON_HELP, ROOT_HELP, VERBOSE_HELP, CommandSettings, Seconds, trails_option
 
 if TYPE_CHECKING:
-    from zkms_spark.live.settings import Settings
-    from zkms_spark.live.window import Window
+    pass
 
 
 @click.command()
-@click.option(
-    "--trail",
-    "directories",
-    metavar="DIR",
-    envvar="ZKMS_TRAIL",
-    show_envvar=True,
-    multiple=True,
-    required=True,
-    help="What processes record into (repeatable), or what 'zkms trail export' writes: a directory or URL.",
-)
+@trails_option("What processes record into (repeatable), or what 'zkms trail export' writes: a directory or URL.")
 @click.option(
     "--state",
     metavar="DIR",
@@ -117,106 +103,22 @@ def follow(
     """
     set_up_logging(verbose)
     try:
-        from zkms_spark.errors import AnalysisError, NoSpark, NoTrail
-        from zkms_spark.live.settings import Settings
-        from zkms_spark.live.slo import Slo
-
-        source, bring = _source(directories, state)
-        settings = Settings(
-            trail=source,
-            state=state.absolute(),
-            slo=Slo(p99, lag, gaps),
-            late=late,
-            every=every,
-            files=files,
-            audit_every=audit_every,
-            webhook=webhook,
-            topic=alert_topic,
-            hosts=find_hosts(Connection(hosts, root, json_)) if alert_topic else None,
-            root=root,
-            once=once,
-        )
+        from zkms.cli.analyse import spark_follow
     except ModuleNotFoundError as error:
         raise Failure(f"'zkms trail follow' needs {error.name}: pip install 'zkms[spark]'") from error
-    except AnalysisError as error:
-        raise Failure(str(error), Exit.USAGE) from error
-    try:
-        _run(settings, master, bring, json_)
-    except NoTrail as error:
-        raise Failure(str(error), Exit.NO_TRAIL) from error
-    except NoSpark as error:
-        raise Failure(str(error), Exit.NO_SPARK) from error
-
-
-def _run(settings: Settings, master: str, bring: Callable[[], object], json_: bool) -> None:
-    from zkms_spark.live.alerts import sinks
-    from zkms_spark.live.follow import follow
-    from zkms_spark.session import open_session
-
-    with open_session(master, {"spark.sql.streaming.metricsEnabled": "false"}, small=settings.once) as spark:
-        follow(
-            spark,
-            settings,
-            sinks(settings, json_lines=json_),
-            closed=lambda window: _tell(window, json_),
-            bring=bring,
-        )
-
-
-def _source(directories: tuple[str, ...], state: Path) -> tuple[str, Callable[[], object]]:
-    """Where Spark reads, and what brings new files there: lines that processes record are exported on the way."""
-    from zkms.trail.event import SUFFIX
-
-    local = [Path(name) for name in directories if "://" not in name]
-    for place in local:
-        if not place.is_dir():
-            raise Failure(
-                f"there is no directory {str(place)!r}: give the one that was passed as trail= or --trail",
-                Exit.NO_TRAIL,
-            )
-    exported = [name for name in directories if "://" in name or _is_exported(Path(name))]
-    recorded = [place for place in local if any(place.glob(f"*{SUFFIX}*"))]
-    if exported and (recorded or len(directories) > 1):
-        raise Failure("give one exported trail, or several directories that processes record into", Exit.USAGE)
-    if exported:
-        return exported[0] if "://" in exported[0] else str(local[0].absolute()), lambda: None
-    target = state.absolute() / "trail"
-    target.mkdir(parents=True, exist_ok=True)
-    return str(target), lambda: _bring(directories, target)
-
-
-def _is_exported(place: Path) -> bool:
-    return (place / "_exported").is_dir() or next(place.rglob("*.parquet"), None) is not None
-
-
-def _bring(directories: tuple[str, ...], target: Path) -> None:
-    """Export what has been finished since; what cannot be is said, and tried again the next time."""
-    from zkms.trail.export.export import Exporter, NoTrail, find
-
-    try:
-        summary = Exporter(str(target)).run(find(directories))
-    except NoTrail:
-        return  # nothing was recorded yet
-    except (ZkmsError, OSError) as error:
-        click.echo(f"Warning: {error}", err=True)
-        return
-    for warning in summary.warnings:
-        click.echo(f"Warning: {warning}", err=True)
-
-
-def _tell(window: Window, json_: bool) -> None:
-    import json
-
-    from zkms_spark.live.job import summary
-    from zkms_spark.report.words import number, span
-
-    told = summary(window)
-    if json_:
-        click.echo(json.dumps(told))
-        return
-    parts = [f"{number(told['published'])} published", f"{number(told['delivered'])} delivered"]
-    parts += [f"p99 {span(told['p99'])}", f"{number(told['waiting'])} waiting"]
-    parts += [
-        f"{number(told[name])} {word}" for name, word in (("gaps", "gaps"), ("lost_lines", "lines lost")) if told[name]
-    ]
-    click.echo(f"{told['window']}  " + ", ".join(parts))
+    spark_follow.run(
+        directories,
+        state,
+        master,
+        json_,
+        slo=spark_follow.Slo(p99, lag, gaps),
+        late=late,
+        every=every,
+        files=files,
+        audit_every=audit_every,
+        webhook=webhook,
+        topic=alert_topic,
+        hosts=find_hosts(CommandSettings(hosts, root, json_)) if alert_topic else None,
+        root=root,
+        once=once,
+    )

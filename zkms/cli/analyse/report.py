@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from zkms.cli.analyse.exported import exported
-from zkms.cli.analyse.work import Work
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure, set_up_logging
-from zkms.cli.options import JSON_HELP, VERBOSE_HELP
+from zkms.cli.options import JSON_HELP, VERBOSE_HELP, trails_option
 from zkms.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -22,15 +19,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--trail",
-    "directories",
-    metavar="DIR",
-    envvar="ZKMS_TRAIL",
-    show_envvar=True,
-    multiple=True,
-    required=True,
-    help="What processes record into (may be given repeatedly), or what 'zkms trail export' wrote: a directory or URL.",
+@trails_option(
+    "What processes record into (may be given repeatedly), or what 'zkms trail export' wrote: a directory or URL."
 )
 @click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Spark's master.")
 @click.option(
@@ -87,30 +77,21 @@ def report(
     set_up_logging(verbose)
     if names and (tables is None or strict):
         raise Failure("--job needs --tables, and no --strict: that is for the whole report", Exit.USAGE)
-    wanted = None if tables is None else _tables(tables, form, names)
+    if not names:
+        check_out(out)
+    work = spark_report()
+    wanted = None if tables is None else work.tables_of(tables, form, names)
     if names and wanted is not None:
-        analysis = make_tables(directories, master, wanted)
+        analysis = work.make_tables(directories, master, wanted)
         _tell_tables(analysis, wanted, json_)
     else:
-        check_out(out)
-        analysis = make_report(directories, master, out, wanted)
+        analysis = work.make_report(directories, master, out, wanted)
         _tell(analysis, out, wanted, json_)
-    doubtful = _doubts(analysis)
+    doubtful = work.doubts(analysis)
     for doubt in doubtful:
         click.echo(f"Warning: {doubt}", err=True)
     if doubtful or (strict and analysis.overall != "kept"):
         ctx.exit(Exit.AMISS)
-
-
-def _tables(directory: str, form: str, names: tuple[str, ...]) -> Tables:
-    with _needs_spark():
-        from zkms_spark.errors import AnalysisError
-        from zkms_spark.jobs import Tables
-
-    try:
-        return Tables(directory, form, names)
-    except AnalysisError as error:
-        raise Failure(str(error), Exit.USAGE) from error
 
 
 def check_out(out: Path) -> None:
@@ -119,93 +100,20 @@ def check_out(out: Path) -> None:
         raise Failure(f"there is no directory {str(out.parent)!r} for the report", Exit.USAGE)
 
 
-def make_report(directories: tuple[str, ...], master: str, out: Path, tables: Tables | None = None) -> Analysis:
-    """Analyse what was recorded, and write the page, and tables."""
-    with _needs_spark(), exported(directories) as (trail, warnings), _spark(trail, master, tables) as (spark, work):
-        from zkms_spark.analysis import analyse
-        from zkms_spark.report.report import render
-
-        analysis = analyse(spark, trail, work.begin, tables)
-        analysis.source = ", ".join(directories)  # what was asked for, not where it was exported to on the way
-        analysis.warnings = warnings
-        work.begin("page")
-        _write(out, render(analysis))
-    return analysis
-
-
-def make_tables(directories: tuple[str, ...], master: str, tables: Tables) -> Analysis:
-    """Write these tables of what was recorded; what comes back says who recorded it, and no more."""
-    with _needs_spark(), exported(directories) as (trail, warnings), _spark(trail, master, tables) as (spark, work):
-        from zkms_spark import analysis
-
-        made = analysis.make_tables(spark, trail, tables, work.begin)
-        made.warnings = warnings
-    return made
-
-
-@contextmanager
-def _needs_spark() -> Iterator[None]:
-    """Failures of the analysis as exit codes."""
+def spark_report() -> ModuleType:
+    """The part of this command that needs Spark; `Failure` says what is missing."""
     try:
-        from zkms_spark.errors import NoSpark, NoTrail
+        from zkms.cli.analyse import spark_report
     except ModuleNotFoundError as error:
-        raise _needs(error) from error
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise _needs(error) from error
-    except NoTrail as error:
-        raise Failure(str(error), Exit.NO_TRAIL) from error
-    except NoSpark as error:
-        raise Failure(str(error), Exit.NO_SPARK) from error
-
-
-def _needs(error: ModuleNotFoundError) -> Failure:
-    return Failure(f"a report needs {error.name}: pip install 'zkms[spark]'")
-
-
-@contextmanager
-def _spark(trail: str, master: str, tables: Tables | None) -> Iterator[tuple[Any, Work]]:
-    """Spark for a block, and who tells what it is at."""
-    from zkms_spark.analysis import STAGES
-    from zkms_spark.session import SMALL_BYTES, open_session
-
-    local = Path(trail)
-    small = local.is_dir() and sum(file.stat().st_size for file in local.rglob("*.parquet")) < SMALL_BYTES
-    with Work(len(STAGES) + 2 + (0 if tables is None else len(tables.names))) as work:
-        work.begin("start")
-        with open_session(master, small=small) as spark:
-            if tables is not None:
-                tables.check(spark)
-            work.watch(spark)
-            try:
-                yield spark, work
-            finally:
-                work.watch(None)
-
-
-def _write(out: Path, page: str) -> None:
-    """Whole or not at all."""
-    half = out.with_name(f".{out.name}.half")
-    try:
-        half.write_text(page, encoding="utf-8")
-        half.replace(out)
-    except OSError as error:
-        half.unlink(missing_ok=True)
-        raise Failure(f"cannot write {out}: {error.strerror or error}") from error
-
-
-def _doubts(analysis: Analysis) -> list[str]:
-    from zkms_spark.report.summary import doubts
-
-    return doubts(analysis)
+        raise Failure(f"a report needs {error.name}: pip install 'zkms[spark]'") from error
+    return spark_report
 
 
 def _tell(analysis: Analysis, out: Path, tables: Tables | None, json_: bool) -> None:
     if json_:
-        print_json(_figures(analysis, out) | _places(tables))
+        print_json(spark_report().figures(analysis, out) | _places(tables))
         return
-    for line in told(analysis):
+    for line in spark_report().told(analysis):
         click.echo(line)
     if tables is not None:
         click.echo(f"Tables: {tables.directory}")
@@ -214,7 +122,7 @@ def _tell(analysis: Analysis, out: Path, tables: Tables | None, json_: bool) -> 
 
 def _tell_tables(analysis: Analysis, tables: Tables, json_: bool) -> None:
     if json_:
-        print_json({"events": analysis.events, "warnings": _doubts(analysis)} | _places(tables))
+        print_json({"events": analysis.events, "warnings": spark_report().doubts(analysis)} | _places(tables))
         return
     for name in tables.names:
         click.echo(tables.place(name))
@@ -222,26 +130,3 @@ def _tell_tables(analysis: Analysis, tables: Tables, json_: bool) -> None:
 
 def _places(tables: Tables | None) -> dict[str, Any]:
     return {} if tables is None else {"tables": {name: tables.place(name) for name in tables.names}}
-
-
-def told(analysis: Analysis) -> list[str]:
-    """The report in a few lines."""
-    from zkms_spark.report.summary import headline, reasons, sentences
-
-    return [headline(analysis), *(f"  {line}" for line in [*reasons(analysis), *sentences(analysis)])]
-
-
-def _figures(analysis: Analysis, out: Path) -> dict[str, Any]:
-    return {
-        "verdict": analysis.overall,
-        "guarantees": [vars(verdict) for verdict in analysis.verdicts],
-        "events": analysis.events,
-        "messages": analysis.messages,
-        "topics": analysis.topics,
-        "subscriptions": analysis.subscriptions,
-        "nodes": analysis.nodes,
-        "findings": analysis.findings,
-        "seconds": analysis.seconds,
-        "warnings": _doubts(analysis),
-        "report": str(out.resolve()),
-    }

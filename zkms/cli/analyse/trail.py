@@ -9,12 +9,12 @@ import click
 from zkms.cli.analyse.follow import follow
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure, set_up_logging
-from zkms.cli.options import JSON_HELP, VERBOSE_HELP, Seconds
+from zkms.cli.options import JSON_HELP, VERBOSE_HELP, Seconds, trails_option
 from zkms.cli.output import plural, print_json
 from zkms.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from zkms.trail.export.export import Summary
+    from zkms.trail.export.export import ExportSummary
 
 
 @click.group()
@@ -29,16 +29,7 @@ trail.add_command(follow)
 
 
 @trail.command()
-@click.option(
-    "--trail",
-    "directories",
-    metavar="DIR",
-    envvar="ZKMS_TRAIL",
-    show_envvar=True,
-    multiple=True,
-    required=True,
-    help="Directory that processes record into; may be given repeatedly.",
-)
+@trails_option("Directory that processes record into; may be given repeatedly.")
 @click.option(
     "--to", metavar="DIR", required=True, help="Where the tables go: a directory, or a URL that fsspec knows."
 )
@@ -55,13 +46,18 @@ def export(ctx: click.Context, directories: tuple[str, ...], to: str, json_: boo
     """
     set_up_logging(verbose)
     try:
-        from zkms.trail.export.export import Exporter, NoTrail, find, size_of  # brings pyarrow, which help needs not
+        from zkms.trail.export.export import (  # brings pyarrow, which help needs not
+            Exporter,
+            NothingRecorded,
+            find,
+            size_of,
+        )
     except ModuleNotFoundError as error:
         raise _needs(error) from error
 
     try:
         files = find(directories)
-    except NoTrail as error:
+    except NothingRecorded as error:
         raise Failure(str(error), Exit.NO_TRAIL) from error
     with Progress("bytes", sum(map(size_of, files))) as progress:
         summary = Exporter(to, progress.add).run(files)
@@ -134,11 +130,11 @@ def _needs(error: ModuleNotFoundError) -> Failure:
     return Failure(f"'zkms trail' needs {error.name}: pip install 'zkms[trail]'")
 
 
-def _figures(summary: Summary) -> dict[str, Any]:
+def _figures(summary: ExportSummary) -> dict[str, Any]:
     return {name: getattr(summary, name) for name in summary.__struct_fields__}
 
 
-def _sentence(s: Summary, to: str) -> str:
+def _sentence(s: ExportSummary, to: str) -> str:
     parts = [f"Exported {plural(s.files, 'file')} with {plural(s.rows, 'event')} to {to}"]
     if s.earlier:
         parts.append(f"{plural(s.earlier, 'file')} had been exported before")

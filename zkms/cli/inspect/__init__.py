@@ -1,1 +1,4 @@
-"""Commands that show what is there: topics, clients, queues, groups, `top`."""
+"""Commands that show what is there: topics, clients, queues, groups and, live, top; one command a file.
+
+May import every room below the command line. Read `queues` first; `overview` has the figures behind `top`.
+"""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from zkms.cli.connection import inspect
-from zkms.cli.options import Settings, settings
+from zkms.cli.options import CommandSettings, settings
 from zkms.cli.output import clock, print_json, print_table
 
 
 @click.command()
 @settings
-def clients(settings: Settings) -> None:
+def clients(settings: CommandSettings) -> None:
     """List the processes that are connected, with host and process id."""
     with inspect(settings) as inspector:
         found = inspector.discovery.clients()

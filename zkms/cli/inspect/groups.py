@@ -8,7 +8,7 @@ import click
 
 from zkms.admin.groups import GroupInfo, Groups
 from zkms.cli.connection import inspect
-from zkms.cli.options import Settings, settings
+from zkms.cli.options import CommandSettings, settings
 from zkms.cli.output import duration, print_json, print_table
 from zkms.names import check_name, check_topic
 
@@ -19,7 +19,7 @@ COLUMNS = ("TOPIC", "NAME", "KIND", "MEMBERS", "PARTITIONS", "LAG", "OLDEST", "R
 @click.argument("name", required=False)
 @click.option("--topic", help="Only those of this topic.")
 @settings
-def groups(settings: Settings, name: str | None, topic: str | None) -> None:
+def groups(settings: CommandSettings, name: str | None, topic: str | None) -> None:
     """List durable subscriptions and groups; with NAME also its members, and who reads which partition.
 
     \b

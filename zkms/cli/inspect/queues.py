@@ -12,7 +12,7 @@ from zkms.admin.discovery import QueueInfo
 from zkms.admin.groups import Groups
 from zkms.cli.connection import inspect
 from zkms.cli.inspect.groups import lag
-from zkms.cli.options import Settings, settings
+from zkms.cli.options import CommandSettings, settings
 from zkms.cli.output import duration, print_json, print_table
 from zkms.names import check_topic
 from zkms.tree.paths import subscription_of
@@ -27,7 +27,7 @@ COLUMNS = (
 @click.option("--topic", help="Only the queues of this topic.")
 @click.option("--partitions", is_flag=True, help="Each partition of a group by itself.")
 @settings
-def queues(settings: Settings, topic: str | None, partitions: bool) -> None:
+def queues(settings: CommandSettings, topic: str | None, partitions: bool) -> None:
     """List queues and how much waits in each, the longest first.
 
     An entry holds one or more messages, and LAG counts messages: delayed ones have failed and wait for another attempt,

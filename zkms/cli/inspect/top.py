@@ -16,7 +16,7 @@ from zkms.admin.overview import GroupRow, Overview, TopicRow, TreeWatcher
 from zkms.cli.connection import inspect
 from zkms.cli.failure import Failure
 from zkms.cli.inspect.groups import lag
-from zkms.cli.options import Seconds, Settings, settings
+from zkms.cli.options import CommandSettings, Seconds, settings
 from zkms.cli.output import clock, duration, plural, print_json, safe, width
 from zkms.errors import ConnectionLost
 
@@ -38,7 +38,7 @@ FRAME = 4
 )
 @click.option("--once", is_flag=True, help="Look twice, --interval apart, print what is seen, and end.")
 @settings
-def top(settings: Settings, interval: float, once: bool) -> None:
+def top(settings: CommandSettings, interval: float, once: bool) -> None:
     """Watch topics, groups and members at work, until Ctrl-C. What lags most comes first.
 
     \b

@@ -9,13 +9,13 @@ import click
 
 from zkms.admin.delayed import delayed_by_topic
 from zkms.cli.connection import inspect
-from zkms.cli.options import Settings, settings
+from zkms.cli.options import CommandSettings, settings
 from zkms.cli.output import duration, print_json, print_table
 
 
 @click.command()
 @settings
-def topics(settings: Settings) -> None:
+def topics(settings: CommandSettings) -> None:
     """List topics, with how many subscribe to each, and how many messages are not due yet.
 
     DELAYED messages were published with a delay: who gets them is decided when they are due, so they belong to no queue

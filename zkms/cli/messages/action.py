@@ -29,7 +29,7 @@ PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 AUTHORIZATION = "ZKMS_POST_AUTHORIZATION"
 
 
-class Outcome(NamedTuple):
+class ActionOutcome(NamedTuple):
     """What became of a message."""
 
     done: bool
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 class Action(Protocol):
     """Something to do with each message."""
 
-    def __call__(self, message: Message) -> Outcome:
+    def __call__(self, message: Message) -> ActionOutcome:
         """Do it, and say what came of it; never takes longer than its limit and GRACE."""
         ...
 
@@ -60,7 +60,7 @@ class Command:
         self._limit = limit
         self._stdout = stdout
 
-    def __call__(self, message: Message) -> Outcome:
+    def __call__(self, message: Message) -> ActionOutcome:
         """Run it. It is asked to end when its time is over, and killed if it does not."""
         try:
             process = subprocess.Popen(  # noqa: S603 - what the user asked for, and no shell
@@ -71,21 +71,21 @@ class Command:
                 start_new_session=True,  # so that all it has started can be ended with it
             )
         except ValueError as error:  # a key with a NUL in it cannot be in the environment
-            return Outcome(False, f"cannot be handed to a command: {error}", hopeless=True)
+            return ActionOutcome(False, f"cannot be handed to a command: {error}", hopeless=True)
         except OSError as error:
-            return Outcome(False, f"cannot be started: {error.strerror or error}")
+            return ActionOutcome(False, f"cannot be started: {error.strerror or error}")
         try:
             process.communicate(payload(message.data), timeout=self._limit)
         except subprocess.TimeoutExpired:
             _end(process)
-            return Outcome(False, f"not done within {self._limit:g} s, and ended")
+            return ActionOutcome(False, f"not done within {self._limit:g} s, and ended")
         except BaseException:
             _end(process)
             raise
         code = process.returncode
         if code == 0:
-            return Outcome(True)
-        return Outcome(False, f"ended by signal {-code}" if code < 0 else f"exit code {code}")
+            return ActionOutcome(True)
+        return ActionOutcome(False, f"ended by signal {-code}" if code < 0 else f"exit code {code}")
 
 
 def _variables(message: Message) -> dict[str, str]:
@@ -137,7 +137,7 @@ class Webhook:
         self._path = self._path.replace(" ", "%20")
         self._limit = limit
 
-    def __call__(self, message: Message) -> Outcome:
+    def __call__(self, message: Message) -> ActionOutcome:
         """Post it. Redirects are not followed: a POST that becomes a GET would lose the message."""
         connection = self._connect(*self._where, timeout=self._limit)
         cut = threading.Event()
@@ -149,21 +149,21 @@ class Webhook:
             response = connection.getresponse()
             answer = response.read(LONGEST)
         except TimeoutError:
-            return Outcome(False, f"no answer within {self._limit:g} s")
+            return ActionOutcome(False, f"no answer within {self._limit:g} s")
         except (OSError, HTTPException, ValueError) as error:
             said = f"no answer within {self._limit:g} s" if cut.is_set() else f"{type(error).__name__}: {error}"
-            return Outcome(False, said)
+            return ActionOutcome(False, said)
         finally:
             over.cancel()
             connection.close()
         if cut.is_set():  # what came before that reads like an answer, and may be half of one
-            return Outcome(False, f"no answer within {self._limit:g} s")
+            return ActionOutcome(False, f"no answer within {self._limit:g} s")
         if 200 <= response.status < 300:
-            return Outcome(True)
+            return ActionOutcome(True)
         said = f"HTTP {response.status} {response.reason}".strip()
         text = answer.decode(errors="replace").strip()
         hopeless = 400 <= response.status < 500 and response.status not in (408, 429)
-        return Outcome(False, f"{said}: {text}" if text else said, hopeless)
+        return ActionOutcome(False, f"{said}: {text}" if text else said, hopeless)
 
     def _headers(self, message: Message) -> dict[str, str]:
         told = {

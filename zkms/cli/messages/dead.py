@@ -11,7 +11,7 @@ from zkms.admin.dead_letters import DeadLetterInfo, DeadLetterPlace, DeadLetters
 from zkms.cli.connection import Inspector, inspect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
-from zkms.cli.options import Settings, settings, trail_option
+from zkms.cli.options import CommandSettings, settings, trail_option
 from zkms.cli.output import clock, confirmed, data_json, data_text, escape, plural, print_json, print_table
 from zkms.cli.progress import Progress
 from zkms.config import as_trail
@@ -44,7 +44,7 @@ def dead() -> None:
 @_filters
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Letters to show.")
 @settings
-def list_(settings: Settings, topic: str | None, subscription: str | None, limit: int) -> None:
+def list_(settings: CommandSettings, topic: str | None, subscription: str | None, limit: int) -> None:
     """List dead letters, the oldest of each subscription first: ID is what the other commands take."""
     with inspect(settings) as inspector:
         letters, places = _find(inspector, topic, subscription)
@@ -67,7 +67,7 @@ def list_(settings: Settings, topic: str | None, subscription: str | None, limit
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @_filters
 @settings
-def show(settings: Settings, ids: Chosen, topic: str | None, subscription: str | None) -> None:
+def show(settings: CommandSettings, ids: Chosen, topic: str | None, subscription: str | None) -> None:
     """Show all that is known of dead letters; one message may be a letter of several subscriptions."""
     with inspect(settings) as inspector:
         found = _chosen(*_find(inspector, topic, subscription), ids)
@@ -90,7 +90,7 @@ def show(settings: Settings, ids: Chosen, topic: str | None, subscription: str |
 @click.pass_context
 def requeue(
     ctx: click.Context,
-    settings: Settings,
+    settings: CommandSettings,
     ids: Chosen,
     topic: str | None,
     subscription: str | None,
@@ -149,7 +149,7 @@ def _requeue(letters: DeadLetters, letter: DeadLetterInfo) -> bool:
 @click.pass_context
 def purge(
     ctx: click.Context,
-    settings: Settings,
+    settings: CommandSettings,
     ids: Chosen,
     topic: str | None,
     subscription: str | None,

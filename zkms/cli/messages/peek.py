@@ -11,7 +11,7 @@ from zkms.admin.peek import HUGE, Peeked, PeekedEntry, QueueTooLong
 from zkms.admin.peek import peek as look
 from zkms.cli.connection import Inspector, inspect
 from zkms.cli.failure import Failure
-from zkms.cli.options import Settings, settings
+from zkms.cli.options import CommandSettings, settings
 from zkms.cli.output import clock, data_json, data_text, plural, print_json, print_table
 from zkms.errors import NodeMissing
 from zkms.message import frame as frames
@@ -28,7 +28,7 @@ COLUMNS = ("SEQUENCE", "MESSAGES", "BYTES", "PRODUCER", "PUBLISHED", "KEY", "DAT
 @click.option("--force", is_flag=True, help=f"List the queue even if it has more than {HUGE:,} entries.")
 @settings
 def peek(
-    settings: Settings, subscription: str, topic: str | None, named_topic: str | None, limit: int, force: bool
+    settings: CommandSettings, subscription: str, topic: str | None, named_topic: str | None, limit: int, force: bool
 ) -> None:
     """Show the first entries of SUBSCRIPTION's queue for TOPIC, and leave them there.
 

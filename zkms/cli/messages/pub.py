@@ -15,12 +15,12 @@ from zkms.cli.connection import open_bus
 from zkms.cli.exit_codes import Exit
 from zkms.cli.messages.delivery import Delivery
 from zkms.cli.messages.lines import read_lines
-from zkms.cli.options import Seconds, Settings, settings, trail_option
+from zkms.cli.options import CommandSettings, Seconds, settings, trail_option
 from zkms.cli.output import plural, print_json, print_table
 from zkms.cli.progress import Progress
 from zkms.errors import ZkmsError
 from zkms.names import check_topic
-from zkms.publish.shipment import IfNobody
+from zkms.publish.options import IfNobody
 
 CHUNK = 5_000
 """Messages of one call: bounds what is held in memory."""
@@ -48,7 +48,7 @@ CHUNK = 5_000
 @click.pass_context
 def pub(
     ctx: click.Context,
-    settings: Settings,
+    settings: CommandSettings,
     topic: str,
     data: str | None,
     key: str | None,
@@ -127,7 +127,7 @@ def _publish(
     delivery.add(receipts)
 
 
-def _print(settings: Settings, delivery: Delivery, *, waited: bool) -> None:
+def _print(settings: CommandSettings, delivery: Delivery, *, waited: bool) -> None:
     if settings.json:
         print_json(delivery.as_json(waited=waited))
         return

@@ -13,7 +13,7 @@ from zkms.bus import Bus
 from zkms.cli.connection import open_bus
 from zkms.cli.messages.action import GRACE, make_action
 from zkms.cli.messages.intake import Intake, in_use
-from zkms.cli.options import Seconds, Settings, settings, trail_option
+from zkms.cli.options import CommandSettings, Seconds, settings, trail_option
 from zkms.cli.output import escape
 from zkms.consume.consumer import Consumer
 from zkms.deliver.inbox import Gap
@@ -48,7 +48,7 @@ from zkms.names import check_subscription, check_topic
 )  # fmt: skip
 @trail_option
 @settings
-def sub(settings: Settings, topic: str, **options: Any) -> None:
+def sub(settings: CommandSettings, topic: str, **options: Any) -> None:
     """Print the messages of a topic as they come, until Ctrl-C. TOPIC may be a pattern: users.*, users.>
 
     \b

@@ -9,7 +9,7 @@ from zkms.admin.unsubscribe import unsubscribe as remove
 from zkms.cli.connection import inspect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
-from zkms.cli.options import Settings, settings, trail_option
+from zkms.cli.options import CommandSettings, settings, trail_option
 from zkms.cli.output import confirmed, plural, print_json
 from zkms.config import as_trail
 from zkms.errors import NotSubscribed, SubscriptionInUse
@@ -27,7 +27,7 @@ from zkms.trail.recorder import recording
 @click.pass_context
 def unsubscribe(
     ctx: click.Context,
-    settings: Settings,
+    settings: CommandSettings,
     subscription: str,
     topic: str,
     yes: bool,

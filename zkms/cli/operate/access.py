@@ -10,7 +10,7 @@ import msgspec
 from zkms.cli.connection import CONNECT_TIMEOUT, find_hosts, inspect, read_auth, read_tls
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
-from zkms.cli.options import Settings, settings
+from zkms.cli.options import CommandSettings, settings
 from zkms.cli.output import print_json, print_table
 from zkms.connect import connect
 from zkms.security import Access, masked
@@ -42,7 +42,7 @@ def access() -> None:
 
 @access.command()
 @settings
-def identity(settings: Settings) -> None:
+def identity(settings: CommandSettings) -> None:
     """Print the identities of the credentials in the environment, one a line, as roles.json takes them.
 
     That of digest has a hash of the password in it: who sees it can try to guess a weak one.
@@ -58,7 +58,7 @@ def identity(settings: Settings) -> None:
 @access.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @settings
-def init(settings: Settings, file: Path) -> None:
+def init(settings: CommandSettings, file: Path) -> None:
     """Make the tree with the roles in FILE; the credentials have to be those of one of its cleaners."""
     try:
         roles = msgspec.json.decode(file.read_bytes(), type=_Roles)
@@ -79,7 +79,7 @@ def init(settings: Settings, file: Path) -> None:
 
 @access.command()
 @settings
-def show(settings: Settings) -> None:
+def show(settings: CommandSettings) -> None:
     """Print who has which role, without hashes."""
     with inspect(settings) as inspector:
         rights = inspector.session.rights

@@ -12,7 +12,7 @@ from zkms.backup.verify import BackupSummary, examine
 from zkms.cli.connection import inspect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
-from zkms.cli.options import Settings, settings
+from zkms.cli.options import CommandSettings, settings
 from zkms.cli.output import clock, escape, plural, print_json
 from zkms.cli.progress import Progress
 from zkms.names import new_client_id
@@ -25,7 +25,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
 @settings
 @click.pass_context
-def backup(ctx: click.Context, settings: Settings, file: Path, force: bool) -> None:
+def backup(ctx: click.Context, settings: CommandSettings, file: Path, force: bool) -> None:
     """Write what is kept into FILE: durable subscriptions, groups, queues, delayed messages, dead letters.
 
     Everybody may go on meanwhile; each queue is consistent by itself. FILE holds messages: only you can read it. What
@@ -50,7 +50,7 @@ def backup(ctx: click.Context, settings: Settings, file: Path, force: bool) -> N
 @click.option("--dry-run", is_flag=True, help="Only check the file, and say what is in it.")
 @click.option("--add", is_flag=True, help="Also if something is kept below the root already; that is left as it is.")
 @settings
-def restore(settings: Settings, file: Path, dry_run: bool, add: bool) -> None:
+def restore(settings: CommandSettings, file: Path, dry_run: bool, add: bool) -> None:
     """Put back what is in FILE: exactly what was not acked, in order.
 
     The root has to be empty of durable subscriptions, groups, delayed messages and dead letters, unless --add is given.

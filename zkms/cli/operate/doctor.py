@@ -14,7 +14,7 @@ from zkms.cli.operate.checks import Finding
 from zkms.cli.operate.checks.security import check_secrets, check_way
 from zkms.cli.operate.checks.server import check_servers, check_speed
 from zkms.cli.operate.checks.tree import check_tree
-from zkms.cli.options import Settings, settings
+from zkms.cli.options import CommandSettings, settings
 from zkms.cli.output import escape, plural, print_json
 from zkms.errors import ConnectionLost, Unauthorised
 
@@ -25,7 +25,7 @@ WIDEST = 120
 @click.command()
 @settings
 @click.pass_context
-def doctor(ctx: click.Context, settings: Settings) -> None:
+def doctor(ctx: click.Context, settings: CommandSettings) -> None:
     """Check ZooKeeper and what zkms has in it, and say what to do.
 
     Looks at the servers' versions, limits and speed, at what is open to whom, and at the cleaner, orphans and backlog
@@ -45,7 +45,7 @@ def doctor(ctx: click.Context, settings: Settings) -> None:
     ctx.exit(Exit.ERROR if problems else Exit.OK)
 
 
-def _examine(settings: Settings) -> Iterator[Finding]:
+def _examine(settings: CommandSettings) -> Iterator[Finding]:
     secrets = list(check_secrets())
     yield from secrets
     if any(finding.level == "problem" for finding in secrets):

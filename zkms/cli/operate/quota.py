@@ -9,7 +9,7 @@ from zkms.admin.quota import read_quotas, remove_quotas, set_quotas
 from zkms.cli.connection import inspect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
-from zkms.cli.options import Settings, settings
+from zkms.cli.options import CommandSettings, settings
 from zkms.cli.output import print_json, print_table
 
 
@@ -18,7 +18,7 @@ from zkms.cli.output import print_json, print_table
 @click.option("--bytes", "size", type=click.IntRange(min=1), help="At most so many bytes of bodies, and of delayed.")
 @click.option("--remove", is_flag=True, help="Take the quotas away.")
 @settings
-def quota(settings: Settings, znodes: int | None, size: int | None, remove: bool) -> None:
+def quota(settings: CommandSettings, znodes: int | None, size: int | None, remove: bool) -> None:
     """Show, set or remove ZooKeeper's quotas on queues, bodies and delayed messages.
 
     They are a backstop: subscriptions have limits of their own. A publisher that meets one gets QuotaExceeded, and

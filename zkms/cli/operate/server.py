@@ -10,6 +10,7 @@ from types import FrameType
 import click
 
 from zkms.errors import ZkmsError
+from zkms.server.embedded import EmbeddedZooKeeper
 
 DEFAULT_PORT = 2181
 
@@ -35,9 +36,6 @@ DEFAULT_PORT = 2181
 )
 def server(nodes: int, port: int, data: Path | None, log: Path | None) -> None:
     """Run a ZooKeeper on this machine until Ctrl-C, for development, demonstrations and tests."""
-    # Imported here so that the other commands do not wait for what only this one needs.
-    from zkms.server.embedded import EmbeddedZooKeeper
-
     stop = threading.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:

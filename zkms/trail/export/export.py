@@ -26,7 +26,7 @@ from zkms.trail import ledger
 from zkms.trail.event import COLUMNS, FROM_OPENED, OPEN_SUFFIX, SUFFIX, Event
 from zkms.trail.export.columns import directory, table
 from zkms.trail.export.reader import Bad, NewerTrail, TrailFile, is_time
-from zkms.trail.export.target import Parts, Target
+from zkms.trail.export.target import ExportTarget, Parts
 from zkms.trail.store import is_open, ledger_of
 
 log = logging.getLogger("zkms.trail")
@@ -37,7 +37,7 @@ _as_row = itemgetter(*(_TOGETHER[name] for name in COLUMNS))
 """From a file's origin and an event's fields, one after the other, to the columns; the origin goes first."""
 
 
-class NoTrail(ZkmsError):
+class NothingRecorded(ZkmsError):
     """There is nothing to export: no directory, or no trail in it."""
 
 
@@ -60,7 +60,7 @@ class Done(msgspec.Struct, kw_only=True):
     parts: list[str] = msgspec.field(default_factory=list)
 
 
-class Summary(msgspec.Struct):
+class ExportSummary(msgspec.Struct):
     """What an export did."""
 
     files: int = 0
@@ -81,12 +81,14 @@ class Summary(msgspec.Struct):
 
 
 def find(directories: Iterable[str | Path]) -> list[Path]:
-    """The trails' files, open ones too, oldest first; `NoTrail` if there are none."""
+    """The trails' files, open ones too, oldest first; `NothingRecorded` if there are none."""
     found: list[tuple[float, str, Path]] = []
     places = [Path(each) for each in directories]
     for place in places:
         if not place.is_dir():
-            raise NoTrail(f"there is no directory {str(place)!r}: give the one that was passed as trail= or --trail")
+            raise NothingRecorded(
+                f"there is no directory {str(place)!r}: give the one that was passed as trail= or --trail"
+            )
         for path in place.iterdir():
             if path.name.endswith((SUFFIX, SUFFIX + OPEN_SUFFIX)) and not path.name.startswith("."):
                 try:
@@ -95,7 +97,7 @@ def find(directories: Iterable[str | Path]) -> list[Path]:
                     log.debug("%s was finished or removed just now", path)
     if not found:
         names = ", ".join(repr(str(place)) for place in places)
-        raise NoTrail(f"there is no trail in {names}: nothing was recorded there yet")
+        raise NothingRecorded(f"there is no trail in {names}: nothing was recorded there yet")
     return [path for _, _, path in sorted(found)]
 
 
@@ -111,12 +113,12 @@ class Exporter:
     """Exports into one place, a directory or what fsspec calls one. `progress` hears of bytes that are done."""
 
     def __init__(self, to: str, progress: Callable[[int], None] = lambda _bytes: None) -> None:
-        self._target = Target(to)
+        self._target = ExportTarget(to)
         self._progress = progress
 
-    def run(self, files: Iterable[Path]) -> Summary:
+    def run(self, files: Iterable[Path]) -> ExportSummary:
         """Export what was not exported before."""
-        summary = Summary()
+        summary = ExportSummary()
         fresh: list[Done] = []
         with self._target.locked():
             marks = self._target.marks()
@@ -151,7 +153,7 @@ class Exporter:
                 except (FileNotFoundError, msgspec.MsgspecError) as error:
                     log.warning("the mark %s tells nothing: %s", mark, error)
 
-    def _one(self, path: Path, marks: set[str], summary: Summary) -> Done | None:
+    def _one(self, path: Path, marks: set[str], summary: ExportSummary) -> Done | None:
         if is_open(path):
             summary.open += 1
             return None

@@ -27,7 +27,7 @@ SHOWN = 10_000
 """Bytes of a bad line that are kept."""
 
 
-class Target:
+class ExportTarget:
     """A place for parts, marks and what was set aside."""
 
     def __init__(self, to: str) -> None:

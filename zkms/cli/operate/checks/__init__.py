@@ -1,4 +1,7 @@
-"""What `zkms doctor` looks at: `server` is ZooKeeper itself, `security` what is open, `tree` what zkms has in it."""
+"""What `zkms doctor` looks at: `server` is ZooKeeper itself, `security` what is open, `tree` what zkms has in it.
+
+May import every room below the command line. Read `server` first.
+"""
 
 from __future__ import annotations
 
