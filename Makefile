@@ -11,7 +11,8 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench peers trails simulate faults soak mutations fuzz check build spark-zip clean
+.PHONY: help demo test bench peers trails simulate faults soak mutations fuzz newest-kazoo
+.PHONY: check layers architecture build spark-zip clean
 
 help:  ## say what there is
 	@echo "make demo     see it: caches on several nodes, invalidated through a real ZooKeeper"
@@ -24,7 +25,10 @@ help:  ## say what there is
 	@echo "make faults   break servers, networks, disks and clocks while messages flow; writes verification/faults/results/"
 	@echo "make mutations  switch off each mechanism that a guarantee rests on, and see a test fail for it"
 	@echo "make fuzz     bad input of every kind (INPUTS=1000000), guided by coverage where atheris can be installed"
-	@echo "make check    lint, formatting, types, and what is known against the versions we depend on"
+	@echo "make newest-kazoo  try the newest release of kazoo, later ones than we allow included"
+	@echo "make check    lint, formatting, types, layers, and what is known against the versions we depend on"
+	@echo "make layers   which imports lead up a layer, go in circles, or hide inside a function"
+	@echo "make architecture  draw docs/rooms.svg from the sources"
 	@echo "make build    wheel and sdist, into dist/"
 	@echo "make spark-zip  the analysis for spark-submit, into dist/zkms_spark.zip"
 	@echo "make clean    remove what the others made"
@@ -60,13 +64,24 @@ mutations: $(VENV)/dev.stamp
 # The junk in a real tree is a test, with more of it than `make test` has.
 fuzz: $(VENV)/dev.stamp $(VENV)/fuzz.stamp
 	$(BIN)/python -m verification.fuzz --inputs $(INPUTS) $(ARGS)
-	ZKMS_FUZZ_JUNK=$(JUNK) $(BIN)/pytest tests/fuzz/test_tree.py --zookeeper=embedded --timeout=3000
+	ZKMS_FUZZ_JUNK=$(JUNK) $(BIN)/pytest tests/verification/fuzz/test_tree.py --zookeeper=embedded --timeout=3000
+
+newest-kazoo:
+	PYTHON=$(PYTHON) .ci/newest_kazoo $(ARGS)
 
 check: $(VENV)/dev.stamp
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/python .ci/layers.py
+	$(BIN)/python .ci/architecture.py --check
 	$(BIN)/python .ci/audit.py constraints.txt
+
+layers:
+	$(PYTHON) .ci/layers.py
+
+architecture:
+	$(PYTHON) .ci/architecture.py
 
 build: $(VENV)/dev.stamp
 	rm -rf dist

@@ -18,9 +18,9 @@ from zkms.admin.delayed import DelayedInfo
 from zkms.admin.discovery import ClientInfo, QueueInfo, SubscriptionInfo, TopicInfo
 from zkms.admin.groups import GroupInfo, MemberInfo, PartitionInfo
 from zkms.admin.observer import Change, Observer
-from zkms.answers import Answer, Answers
-from zkms.bus import Bus, connect
-from zkms.config import Sasl, Tls
+from zkms.bus import Bus
+from zkms.checks import Codec
+from zkms.connect import connect
 from zkms.consume.consumer import Consumer
 from zkms.deliver.inbox import Gap
 from zkms.deliver.live import Subscription
@@ -59,12 +59,12 @@ from zkms.errors import (
     UsedInAnotherLoop,
     ZkmsError,
 )
-from zkms.message.codec import Codec
 from zkms.message.message import Message
 from zkms.publish.receipt import Receipt
 from zkms.publish.topic_publisher import Sent, TopicPublisher
+from zkms.request_reply import Answer, Answers
+from zkms.security import Access, Sasl, Tls, identity
 from zkms.transaction import Transaction
-from zkms.tree.acl import Access, identity
 from zkms.version import __version__
 
 if _TYPE_CHECKING:

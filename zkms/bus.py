@@ -1,27 +1,14 @@
-"""The bus: what zkms.connect() returns, and where the parts meet.
-
-A message's life, file by file: bus -> packing (codec) -> frame -> batching, bulk or stream -> publisher (membership,
-routing, limits, producer, outgoing) -> a queue znode (tree) -> reader -> inbox -> unpacking -> subscription -> message
--> acks -> receipt. With durable subscriptions and groups it is, from the inbox on: lane (gaps) -> held -> consumer ->
-message -> hold, and `rota` says who reads which lane. What is for later (delay) waits in a bucket (delayed) until the
-cleaners' leader moves it into the queues. A `cursor` reads a durable subscription by place, for Spark. `session` is the
-one way to ZooKeeper for all of them (connection: link, flow, requests), `registrar` keeps this process and its live
-subscriptions registered, `enrolment` those that stay, `purge` removes what is left behind.
-
-Threads: the connection's (answers, events, reading the queues: never waits), zkms-session (deadlines), zkms-publisher
-(recovery), zkms-registrar (expiry), zkms-cleaner and zkms-due (if it stands for election), and one zkms-deliver-TOPIC
-for each subscription with a handler: user code runs there and nowhere else. With a trail, zkms-trail writes it.
-"""
+"""The bus: what zkms.connect() returns. A façade: each method hands over to the room that does the work."""
 
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 from zkms.admin.dead_letters import DEFAULT_LIMIT as MOST_LETTERS
 from zkms.admin.dead_letters import DeadLetterInfo, DeadLetters
@@ -29,31 +16,30 @@ from zkms.admin.delayed import DelayedInfo, delayed_by_topic
 from zkms.admin.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionInfo, TopicInfo
 from zkms.admin.groups import GroupInfo, Groups
 from zkms.admin.observer import Observer, OnChange, observe
-from zkms.answers import Answers
-from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, check_seconds, configure
+from zkms.checks import Codec, check_codec, check_positive, check_seconds
 from zkms.consume.consumer import Consumer
+from zkms.consume.subscriptions import Subscriptions
+from zkms.context import Context
 from zkms.deliver.acks import Acks
 from zkms.deliver.live import AckMode, Handler, OnError, OnGap, Subscription
 from zkms.errors import (
-    Closed,
     DuplicateMessage,
     InvalidArgument,
     ZkmsError,
 )
-from zkms.message.codec import Codec, check_codec
-from zkms.message.encode import frame_budget, pack
+from zkms.message.encode import pack
 from zkms.message.frame import Packed
 from zkms.names import check_topic
 from zkms.publish.audience import Audience
 from zkms.publish.batching import Batching
+from zkms.publish.budget import frame_budget
 from zkms.publish.delayed import FRAME_BYTES, FRAME_MESSAGES, due_at
 from zkms.publish.many import publish_all, result
 from zkms.publish.pipeline import Pipeline
-from zkms.publish.producer import Producer
 from zkms.publish.receipt import Receipt
-from zkms.publish.shipment import Shipment
+from zkms.publish.shipment import IfNobody, Shipment
 from zkms.publish.topic_publisher import TopicPublisher
-from zkms.request_reply import RequestReply
+from zkms.request_reply import Answers, RequestReply
 from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.subscribe.live_registration import LiveRegistration
 from zkms.subscribe.options import (
@@ -61,19 +47,12 @@ from zkms.subscribe.options import (
     DEFAULT_PARTITIONS,
     Overflow,
     SubscribeOptions,
-    check_positive,
     check_target,
-    enrol,
-    subscribe,
 )
-from zkms.trail.recorder import Recorder
-from zkms.trail.settings import Trail
 from zkms.transaction import Transaction
-from zkms.tree.acl import Access
-from zkms.tree.layout import ensure_tree
 from zkms.tree.paths import Tree
 from zkms.tree.records import DEFAULT_BYTES
-from zkms.zookeeper.session import Session, State
+from zkms.zookeeper.session import Session
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -81,7 +60,6 @@ if TYPE_CHECKING:
     from zkms_cleaner import Cleaner
 
 log = logging.getLogger("zkms")
-IfNobody = Literal["raise", "drop"]
 
 
 class _Options(TypedDict):
@@ -89,122 +67,63 @@ class _Options(TypedDict):
     drop: bool
 
 
-def connect(
-    hosts: str = DEFAULT_HOSTS,
-    root: str = "/zkms",
-    *,
-    producer: str | None = None,
-    cleaner: bool = True,
-    auth: Auth | Sasl | Iterable[Auth | Sasl] | None = None,
-    tls: Tls | None = None,
-    acl: Iterable[Any] | None = None,
-    access: Access | None = None,
-    codec: Codec | None = None,
-    trail: str | os.PathLike[str] | Trail | None = None,
-    client_id: str | None = None,
-    session_timeout: float = 10.0,
-    connect_timeout: float = 15.0,
-    request_timeout: float = 10.0,
-) -> Bus:
-    """Connect to ZooKeeper and return a bus; use it in a `with` block, or close() it.
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a bus is made of. Internal: for zkms itself, its tests and its verification."""
 
-    `producer` names the producer, so that its message numbers go on after a restart. `cleaner=False` keeps this process
-    out of the cleaner's election. With `auth`, znodes are open to those with the same credentials only. `access` says
-    who is producer, subscriber and cleaner, each with credentials of its own and no more rights than it needs; later
-    clients find that in the tree. `acl` (kazoo's ACL objects) is one for all znodes instead. `trail` is a directory, or
-    a `zkms.trail.Trail`, in which to record what happens to messages. A request that ZooKeeper does not answer within
-    `request_timeout` raises.
-    """
-    config = configure(
-        hosts=hosts,
-        root=root,
-        producer=producer,
-        cleaner=cleaner,
-        auth=auth,
-        tls=tls,
-        acl=acl,
-        access=access,
-        codec=codec,
-        trail=trail,
-        client_id=client_id,
-        session_timeout=session_timeout,
-        connect_timeout=connect_timeout,
-        request_timeout=request_timeout,
-    )
-    bus = Bus(config)
-    bus.open()
-    return bus
+    context: Context
+    acks: Acks
+    live_registration: LiveRegistration
+    durable_registration: DurableRegistration
+    subscriptions: Subscriptions
+    audience: Audience
+    pipeline: Pipeline
+    cleaner: Cleaner | None
+    """Our own candidate for the cleaners' lead; started if our rights permit."""
+
+    @property
+    def session(self) -> Session:
+        """The one way to ZooKeeper."""
+        return self.context.session
+
+    @property
+    def tree(self) -> Tree:
+        """The paths below our root."""
+        return self.context.tree
 
 
 class Bus:
     """A connection to the topics below one root. Thread-safe."""
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.client_id = config.client_id
-        self.tree = Tree(config.root)
-        self.session = Session(config)
-        self.acks = Acks(self.session)
-        self.enrolment = DurableRegistration(self.session, self.tree, config.client_id)
-        self.registrar = LiveRegistration(
-            self.session,
-            self.tree,
-            config.client_id,
-            prepare=lambda: ensure_tree(self.session, self.tree),
-            make_topic=self.enrolment.make_topic,
-        )
-        self._membership = Audience(self.session, self.tree)
-        self._publisher = Pipeline(
-            self.session,
-            self.tree,
-            self._membership,
-            Producer(self.session, self.tree, config.producer or config.client_id, config.client_id),
-        )
-        self._batching = Batching(self._publisher)
-        self.replies = RequestReply(self)
-        """Questions of ours, and answers to those of others."""
-        self._discovery = Discovery(self.session, self.tree)
-        self._groups = Groups(self.session, self.tree)
-        self._letters = DeadLetters(self.session, self.tree)
-        self.trail: Recorder | None = None
-        """Made when the bus is opened, if it was asked for."""
-        self._recorded = (0, State.CONNECTING)
-        """The session's generation and state that the trail knows."""
-        self.live: dict[str, Subscription] = {}
-        """By topic: one of each."""
-        self.consumers: dict[tuple[str, str], Consumer] = {}
-        """By topic and name: durable subscriptions and groups that this process reads."""
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        """Internal."""
+        self._context = context = parts.context
+        self._check_open = context.check_open
+        self._subscriptions = parts.subscriptions
+        self._membership = parts.audience
+        self._publisher = parts.pipeline
+        self._batching = Batching(parts.pipeline)
         self._streams: set[TopicPublisher] = set()
-        self._cleaner: Cleaner | None = None
-        self._before_close: list[Callable[[float], object]] = []
-        self._ending = False
-        self._closed = False
+        self.replies = RequestReply(
+            context, parts.subscriptions.subscribe, packed=self.packed, send=self._send, publish=self.publish
+        )
+        """Internal: questions of ours, and answers to those of others."""
+        parts.subscriptions.replies = self.replies
+        self._discovery = Discovery(context.session, context.tree)
+        self._groups = Groups(context.session, context.tree)
+        self._letters = DeadLetters(context.session, context.tree, context.trail)
 
     def __repr__(self) -> str:
-        return f"<Bus {self.client_id} on {self.config.hosts}{self.config.root} ({self.session.state.value})>"
+        config = self._context.config
+        return f"<Bus {self.client_id} on {config.hosts}{config.root} ({self._context.session.state.value})>"
+
+    @property
+    def client_id(self) -> str:
+        """The name that this process has in ZooKeeper."""
+        return self._context.client_id
 
     # -- life ----------------------------------------------------------------------------------------------------
-
-    def open(self) -> None:
-        """Connect, make the tree if it is not there, and show up as a client."""
-        try:
-            if self.config.trail is not None:
-                self.trail = Recorder(self.config.trail, self.client_id)
-                self._publisher.trail = self._letters.trail = self.trail
-            self.session.start()
-            ensure_tree(self.session, self.tree)
-            self.session.listen(self._session_changed)
-            self.registrar.start()
-            self._record_session()
-            if self.config.cleaner and (self.session.rights is None or self.session.rights.cleans):
-                from zkms_cleaner import Cleaner
-
-                self._cleaner = Cleaner(self.session, self.tree, self.client_id, trail=self.trail)
-                self._cleaner.start()
-                self._publisher.delays.standing = True
-        except BaseException:
-            self.close(timeout=0.0)
-            raise
 
     def close(self, timeout: float = 5.0) -> None:
         """Finish what is in hand, unsubscribe, and end the session. Safe to call again.
@@ -214,54 +133,17 @@ class Bus:
         the session with its ephemerals, the trail. What is in hand has `timeout` seconds altogether; a ZooKeeper that
         does not answer may take its request time-out besides.
         """
-        timeout = check_seconds("timeout", timeout)
-        if self._ending:
-            return
-        self._ending = True
-        try:
-            self.session.check_process()
-        except ZkmsError:
-            self._closed = True
-            return  # a forked child has nothing to close: all of it is the parent's
+        self._context.close(check_seconds("timeout", timeout))
+
+    def close_publishers(self, timeout: float) -> None:
+        """Internal: send what publishers still have, or give it up after so many seconds."""
         deadline = time.monotonic() + timeout
-        for callback in [*self._before_close]:
-            try:
-                callback(max(0.0, deadline - time.monotonic()))
-            except Exception:
-                log.exception("%s raised, and the bus is closed all the same", callback)
-        self._closed = True
         for stream in list(self._streams):
             try:
                 stream.close(max(0.0, deadline - time.monotonic()))
             except ZkmsError as error:
                 log.warning("%s", error)
         self._publisher.close(max(0.0, deadline - time.monotonic()))
-        for subscription in self._readers():
-            left = max(0.0, deadline - time.monotonic())
-            if self.session.state is not State.CONNECTED:
-                subscription.abandon(left)
-                continue
-            try:
-                subscription.close(left)
-            except ZkmsError as error:
-                log.warning("%r is left to the cleaner: %s", subscription, error)
-        if self.session.state is State.CONNECTED:
-            self._publisher.release()
-        self.registrar.close()
-        if self._cleaner is not None:
-            self._cleaner.close()
-        self.session.close()
-        if self.trail is not None:
-            self._record_session()
-            self.trail.close()
-
-    def before_close(self, callback: Callable[[float], object]) -> Callable[[], None]:
-        """Call this with the seconds left when the bus begins to close, while messages can still be sent.
-
-        Returns a function that takes it back.
-        """
-        self._before_close.append(callback)
-        return lambda: self._before_close.remove(callback)
 
     def __enter__(self) -> Bus:
         return self
@@ -270,29 +152,6 @@ class Bus:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _record_session(self) -> None:
-        if self.trail is not None and self._recorded != (now := (self.session.generation, self.session.state)):
-            if now[0] > self._recorded[0] > 0:
-                self.trail.note("session", state="expired")
-            self.trail.note("session", state=now[1].value)
-            self._recorded = now
-
-    def _session_changed(self) -> None:
-        """On the connection's thread."""
-        self._record_session()
-        if self.session.state is State.CONNECTED:
-            for subscription in self._readers():
-                subscription.reconnected()
-            self.acks.flush()
-
-    def _readers(self) -> list[Subscription | Consumer]:
-        return [*self.live.values(), *self.consumers.values()]
-
-    def _check_open(self) -> None:
-        self.session.check_process()
-        if self._closed:
-            raise Closed("the bus is closed")
 
     # -- publish -------------------------------------------------------------------------------------------------
 
@@ -366,7 +225,7 @@ class Bus:
         due = due_at(delay, at, ttl, to_self=to_self)
         self._check_open()
         self.options(check_target(topic), to_self, if_nobody)
-        codec = check_codec(codec) or self.config.codec
+        codec = check_codec(codec) or self._context.config.codec
 
         def packed(data: Any) -> Packed:
             own_key, own_id = key(data) if key else None, id(data) if id else None
@@ -426,7 +285,9 @@ class Bus:
         once, also if this process dies in the middle. A block that raises stores nothing.
         """
         self._check_open()
-        return Transaction(self, self._allowed(timeout))
+        return Transaction(
+            self._context, self._allowed(timeout), packed=self.packed, options=self.options, ship=self.ship
+        )
 
     def request(
         self,
@@ -457,12 +318,12 @@ class Bus:
         self._publisher.ship(shipment)
 
     def _allowed(self, timeout: float | None) -> float:
-        return self.config.request_timeout if timeout is None else check_seconds("timeout", timeout)
+        return self._context.config.request_timeout if timeout is None else check_seconds("timeout", timeout)
 
     def _frame_budget(self, topic: str, deadline: float, due: float | None = None) -> tuple[int, int]:
         if due is not None:
             return FRAME_BYTES, FRAME_MESSAGES
-        return frame_budget(self._membership, topic, deadline, self.session.overhead)
+        return frame_budget(self._membership, topic, deadline, self._context.session.overhead)
 
     def _send(
         self,
@@ -480,7 +341,7 @@ class Bus:
         """Who is to get a message, checked."""
         if if_nobody not in ("raise", "drop"):
             raise InvalidArgument(f"if_nobody is 'raise' or 'drop', not {if_nobody!r}")
-        mine = None if to_self else self.live.get(topic)
+        mine = None if to_self else self._subscriptions.live.get(topic)
         return {"without": mine.id if mine else None, "drop": if_nobody == "drop"}
 
     def packed(
@@ -499,7 +360,7 @@ class Bus:
         self._check_open()
         check_target(topic)
         return pack(
-            data, key, headers, id, check_codec(codec) or self.config.codec, priority=priority, ttl=ttl
+            data, key, headers, id, check_codec(codec) or self._context.config.codec, priority=priority, ttl=ttl
         )  # fmt: skip
 
     # -- subscribe -----------------------------------------------------------------------------------------------
@@ -616,8 +477,7 @@ class Bus:
         subscriptions and groups do anyway; `ack="auto"` acks on hand-over.
         """
         self._check_open()
-        return subscribe(
-            self,
+        return self._subscriptions.subscribe(
             SubscribeOptions(
                 topic=topic,
                 handler=handler,
@@ -659,7 +519,7 @@ class Bus:
         False if it is there already; `GroupMismatch` if that one has other partitions.
         """
         self._check_open()
-        request = SubscribeOptions(
+        options = SubscribeOptions(
             topic=topic,
             group=group,
             partitions=partitions,
@@ -669,21 +529,7 @@ class Bus:
             limit=limit,
             max_bytes=max_bytes,
         )
-        request.check()
-        return enrol(self, request)[1]
-
-    def stopped(self, consumer: Consumer) -> None:
-        """A consumer reads no more."""
-        self.consumers.pop((consumer.topic, consumer.id), None)
-
-    def unsubscribed(self, subscription: Subscription) -> None:
-        """A subscription was given up: remove its registration and queue."""
-        try:
-            self.registrar.unsubscribe(subscription)
-        finally:
-            if self.trail is not None:
-                self.trail.note("unsubscribed", sub=subscription.id, topic=subscription.topic, kind="live")
-            self.live.pop(subscription.topic, None)
+        return self._subscriptions.create_group(options)
 
     # -- discovery -----------------------------------------------------------------------------------------------
 
@@ -702,7 +548,7 @@ class Bus:
 
     def delayed(self) -> list[DelayedInfo]:
         """How many messages of which topics wait to become due, and when the next one is."""
-        return delayed_by_topic(self.session, self.tree)
+        return delayed_by_topic(self._context.session, self._context.tree)
 
     def clients(self) -> list[ClientInfo]:
         """The processes that are connected."""
@@ -718,7 +564,7 @@ class Bus:
         It is called on a thread of the observer's own, one change after the other.
         """
         self._check_open()
-        return observe(self.session, self.tree, callback, self.before_close)
+        return observe(self._context.session, self._context.tree, callback, self._context.lifetime.before_close)
 
     # -- dead letters --------------------------------------------------------------------------------------------
 

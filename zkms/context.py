@@ -2,12 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from zkms.config import Config
-from zkms.trail.recorder import Recorder
+from zkms.errors import Closed, ZkmsError
+from zkms.trail.hooks import Recorder
 from zkms.tree.paths import Tree
 from zkms.zookeeper.session import Session
+
+log = logging.getLogger("zkms")
+
+
+class Lifetime:
+    """Whether a bus is open, and what is called when it closes."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        """Whether nothing may be sent any more."""
+        self._ending = False
+        self._before: list[Callable[[float], object]] = []
+        self._steps: tuple[Callable[[float], object], ...] = ()
+
+    def before_close(self, callback: Callable[[float], object]) -> Callable[[], None]:
+        """Call this with the seconds left when the bus begins to close, while messages can still be sent.
+
+        Returns a function that takes it back.
+        """
+        self._before.append(callback)
+        return lambda: self._before.remove(callback)
+
+    def on_close(self, *steps: Callable[[float], object]) -> None:
+        """What closing consists of, in this order; each step is called with the seconds left."""
+        self._steps = steps
+
+    def close(self, timeout: float) -> None:
+        """Close; all of it has `timeout` seconds. Does nothing when called again."""
+        if self._ending:
+            return
+        self._ending = True
+        deadline = time.monotonic() + timeout
+        for callback in [*self._before]:
+            try:
+                callback(max(0.0, deadline - time.monotonic()))
+            except Exception:
+                log.exception("%s raised, and the bus is closed all the same", callback)
+        self.closed = True
+        for step in self._steps:
+            step(max(0.0, deadline - time.monotonic()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +64,19 @@ class Context:
     client_id: str
     trail: Recorder
     """Told of everything that happens to messages; records nothing where no trail was asked for."""
+    lifetime: Lifetime = field(default_factory=Lifetime)
+
+    def check_open(self) -> None:
+        """`Closed` if the bus is closed; an error if this process is a forked child of the one that opened it."""
+        self.session.check_process()
+        if self.lifetime.closed:
+            raise Closed("the bus is closed")
+
+    def close(self, timeout: float) -> None:
+        """Close the bus. A forked child has nothing to close: all of it is the parent's."""
+        try:
+            self.session.check_process()
+        except ZkmsError:
+            self.lifetime.closed = True
+            return
+        self.lifetime.close(timeout)

@@ -1,4 +1,8 @@
-"""Names that become znodes: checked before any I/O, so that a bad one costs nothing and harms nobody."""
+"""Names that become znodes: checked before any I/O, so that a bad one costs nothing and harms nobody.
+
+A topic's levels are divided by dots, and a topic with wildcards is a pattern that stands for others: `users.*` stands
+for `users.` and one more level, `users.>` for `users.` and one level or more.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,15 @@ import re
 import secrets
 import socket
 import unicodedata
+from collections.abc import Sequence
 
 from zkms.errors import InvalidArgument, InvalidTopic
 
 MAX_BYTES = 255
+FULL_MARK = "!"
+"""Ends the name of a full flag; the rest is that of the subscription."""
+PARTITION_MARK = "#"
+"""Stands between a group's name and the number of a partition."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -81,3 +90,21 @@ def new_client_id() -> str:
     """An id that tells a person where it runs and that no other process has: host-pid-random."""
     host = _UNSAFE.sub("-", socket.gethostname().split(".")[0])[:40].strip("-") or "host"
     return f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def is_pattern(topic: str) -> bool:
+    """Whether a topic stands for others."""
+    levels = topic.split(".")
+    return "*" in levels or levels[-1] == ">"
+
+
+def matches(pattern: str, topic: str) -> bool:
+    """Whether a pattern stands for a topic."""
+    wanted, given = pattern.split("."), topic.split(".")
+    if wanted[-1] == ">":
+        return len(given) >= len(wanted) and _alike(wanted[:-1], given)
+    return len(given) == len(wanted) and _alike(wanted, given)
+
+
+def _alike(wanted: Sequence[str], given: Sequence[str]) -> bool:
+    return all(level in ("*", other) for level, other in zip(wanted, given, strict=False))

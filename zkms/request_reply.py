@@ -11,29 +11,71 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any, overload
 
-from zkms.answers import Answer, Answers
+import msgspec
+
+from zkms.checks import Codec
+from zkms.context import Context
 from zkms.errors import Closed, InvalidArgument
-from zkms.message.codec import Codec
-from zkms.message.message import REQUEST
+from zkms.message.frame import Packed
+from zkms.message.message import REQUEST, Message
 from zkms.publish.many import result
+from zkms.publish.receipt import Receipt
+from zkms.subscribe.options import SubscribeOptions
 from zkms.tree.paths import subscription_of
-
-if TYPE_CHECKING:
-    from zkms.bus import Bus
-    from zkms.message.message import Message
-    from zkms.publish.receipt import Receipt
 
 TOPIC = "zkms.replies"
 ASKER = "zkms-reply-to"
 """The client that asks: of a request; and of an answer, so that only that one gets it."""
-LANE = "zkms-from"
+QUEUE = "zkms-from"
 CLIENT = "zkms-client"
 ERROR = "zkms-error"
 LONGEST_ERROR = 500
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One subscription's answer."""
+
+    subscription: str
+    """Who was asked: a live subscription's id, the name of a durable one, or the group."""
+    client: str
+    """The client that answered."""
+    data: Any
+    """What it answered; None if that is an error."""
+    error: str | None = None
+    """What went wrong there, if anything did."""
+
+
+class Answers(Sequence[Answer]):
+    """Answers in the order in which they came. `missing` did not answer in time; `complete` says that nobody is."""
+
+    def __init__(self, answers: Iterable[Answer], missing: Iterable[str]) -> None:
+        self._answers = tuple(answers)
+        self.missing = tuple(missing)
+        """Subscriptions that were asked and did not answer: too slow, dead, or without room in their queue."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether everybody who was asked has answered."""
+        return not self.missing
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    @overload
+    def __getitem__(self, index: int) -> Answer: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Answer, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Answer | tuple[Answer, ...]:
+        return self._answers[index]
+
+    def __repr__(self) -> str:
+        return f"<Answers: {len(self._answers)} came, {len(self.missing)} missing>"
 
 
 class Question:
@@ -45,7 +87,7 @@ class Question:
         self._settled = settled
         self._lock = threading.Lock()
         self._came: dict[str, Answer] = {}
-        """By lane: the first one counts, as a message may be delivered twice."""
+        """By the queue that was asked: the first one counts, as a message may be delivered twice."""
         self._expected: tuple[str, ...] | None = None
 
     def expect(self, receipt: Receipt) -> None:
@@ -56,18 +98,18 @@ class Question:
         if complete:
             self._settled()
 
-    def add(self, lane: str, answer: Answer) -> None:
+    def add(self, queue: str, answer: Answer) -> None:
         """An answer came."""
         with self._lock:
-            if self._expected is not None and lane not in self._expected:
+            if self._expected is not None and queue not in self._expected:
                 return
-            self._came.setdefault(lane, answer)
+            self._came.setdefault(queue, answer)
             complete = self._is_complete()
         if complete:
             self._settled()
 
     def _is_complete(self) -> bool:
-        return self._expected is not None and all(lane in self._came for lane in self._expected)
+        return self._expected is not None and all(queue in self._came for queue in self._expected)
 
     def close(self) -> None:
         """The bus is closed: nothing will come."""
@@ -80,16 +122,28 @@ class Question:
             raise Closed("the bus was closed before the answers came")
         with self._lock:
             expected = self._expected or ()
-            came = [answer for lane, answer in self._came.items() if lane in expected]
-            missing = [subscription_of(lane) for lane in expected if lane not in self._came]
+            came = [answer for queue, answer in self._came.items() if queue in expected]
+            missing = [subscription_of(queue) for queue in expected if queue not in self._came]
         return Answers(came, missing)
 
 
 class RequestReply:
     """Asks and answers for one bus. Thread-safe."""
 
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
+    def __init__(
+        self,
+        context: Context,
+        subscribe: Callable[[SubscribeOptions], object],
+        *,
+        packed: Callable[..., Packed],
+        send: Callable[..., Future[Receipt]],
+        publish: Callable[..., Receipt],
+    ) -> None:
+        self._context = context
+        self._subscribe = subscribe
+        self._packed = packed
+        self._send = send
+        self._publish = publish
         self._lock = threading.Lock()
         self._listening = False
         self._questions: dict[str, Question] = {}
@@ -114,7 +168,7 @@ class RequestReply:
         self.listen()
         question = self.open(done.set)
         try:
-            deadline = time.monotonic() + self._bus.config.request_timeout
+            deadline = time.monotonic() + self._context.config.request_timeout
             sent = self.send(question, topic, data, deadline, key=key, headers=headers, to_self=to_self, codec=codec)
             question.expect(result(sent, deadline))
             done.wait(timeout)
@@ -126,8 +180,9 @@ class RequestReply:
         """Subscribe to answers, at the first request; when this returns, none is missed."""
         with self._lock:
             if not self._listening:
-                self._bus.subscribe(TOPIC, self._came, where={ASKER: self._bus.client_id})
-                self._bus.before_close(self._end)
+                where = {ASKER: self._context.client_id}
+                self._subscribe(SubscribeOptions(topic=TOPIC, handler=self._came, where=where))
+                self._context.lifetime.before_close(self._end)
                 self._listening = True
 
     def open(self, settled: Callable[[], None]) -> Question:
@@ -155,17 +210,17 @@ class RequestReply:
         """Publish the request alone: messages that travel together have one receipt, and this one's says who got it."""
         if headers is not None and not isinstance(headers, Mapping):
             raise InvalidArgument(f"headers: give a mapping of str to str, not {headers!r:.60}")
-        marked = {**(headers or {}), ASKER: self._bus.client_id, REQUEST: question.id}
-        packed = self._bus.packed(topic, data, key, marked, None, codec)
-        return self._bus._send(topic, [packed], to_self, "raise", deadline)
+        marked = {**(headers or {}), ASKER: self._context.client_id, REQUEST: question.id}
+        packed = self._packed(topic, data, key, marked, None, codec)
+        return self._send(topic, [packed], to_self, "raise", deadline)
 
     def _came(self, message: Message) -> None:
         headers = message.headers
         question = self._questions.get(headers.get(REQUEST, ""))
         if question is not None:
-            lane = headers.get(LANE, "")
-            name, client = subscription_of(lane), headers.get(CLIENT, "")
-            question.add(lane, Answer(name, client, message.data, headers.get(ERROR)))
+            queue = headers.get(QUEUE, "")
+            name, client = subscription_of(queue), headers.get(CLIENT, "")
+            question.add(queue, Answer(name, client, message.data, headers.get(ERROR)))
 
     def _end(self, _seconds: float) -> None:
         for question in list(self._questions.values()):
@@ -180,12 +235,12 @@ class RequestReply:
             raise InvalidArgument(f"{message!r} is no request, so nobody waits for an answer: see message.is_request")
         if error is not None and (not isinstance(error, str) or not error):
             raise InvalidArgument(f"reply: give the error as a str, not {error!r:.60}")
-        headers = {ASKER: asker, REQUEST: request, LANE: _lane(message.entry.path), CLIENT: self._bus.client_id}
+        headers = {ASKER: asker, REQUEST: request, QUEUE: _queue(message.entry.path), CLIENT: self._context.client_id}
         if error is not None:
             headers[ERROR] = error[:LONGEST_ERROR]
-        self._bus.publish(TOPIC, None if error is not None else data, headers=headers, if_nobody="drop", codec=codec)
+        self._publish(TOPIC, None if error is not None else data, headers=headers, if_nobody="drop", codec=codec)
 
 
-def _lane(path: str) -> str:
-    """The lane whose queue an entry is in: .../LANE/TOPIC/ENTRY."""
+def _queue(path: str) -> str:
+    """The name of the queue that an entry is in: .../NAME/TOPIC/ENTRY."""
     return path.rsplit("/", 3)[1]

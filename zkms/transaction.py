@@ -7,38 +7,45 @@ nothing else is committed for these lanes. A lost reply is settled as for any pu
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from zkms.checks import Codec
 from zkms.consume.entry_state import EntryState
 from zkms.consume.ownership import Ownership
+from zkms.context import Context
 from zkms.errors import AlreadyAcked, Closed, ConnectionLost, InvalidArgument, LostOwnership, TransactionFailed
-from zkms.message.codec import Codec
+from zkms.message.frame import Packed
 from zkms.message.message import Message
 from zkms.publish.delayed import DelayedFrame, due_at
 from zkms.publish.many import result
 from zkms.publish.receipt import Receipt
-from zkms.publish.shipment import OutgoingFrame, Shipment
+from zkms.publish.shipment import IfNobody, OutgoingFrame, Shipment
 from zkms.tree.records import Ledger
 from zkms.zookeeper.operations import Operation
-
-if TYPE_CHECKING:
-    from zkms.bus import Bus, IfNobody
-
-log = logging.getLogger("zkms.transaction")
 
 
 class Transaction:
     """What bus.transaction() returns; it is committed at the end of its `with` block, unless that raised."""
 
-    def __init__(self, bus: Bus, timeout: float) -> None:
+    def __init__(
+        self,
+        context: Context,
+        timeout: float,
+        *,
+        packed: Callable[..., Packed],
+        options: Callable[..., Any],
+        ship: Callable[[Shipment], None],
+    ) -> None:
         self.receipts: list[Receipt] = []
         """One for each publish, once it is committed."""
-        self._bus = bus
+        self._context = context
+        self._packed = packed
+        self._options = options
+        self._ship = ship
         self._timeout = timeout
         self._messages: list[Message] = []
         self._frames: list[OutgoingFrame] = []
@@ -52,7 +59,7 @@ class Transaction:
             raise InvalidArgument(
                 f"{message!r} is live: only messages of durable subscriptions and groups are acked here"
             )
-        if entry.lane.owner is not self._bus:
+        if entry.lane.owner is not self._context:
             raise InvalidArgument(f"{message!r} came from another bus: its ack cannot be part of this transaction")
         entry.check(message)
         if any(message.entry is other.entry and message.index == other.index for other in self._messages):
@@ -78,8 +85,8 @@ class Transaction:
         """Published, if all of the transaction is stored."""
         self._check()
         due = due_at(delay, at, ttl, to_self=to_self)
-        packed = self._bus.packed(topic, data, key, headers, id, codec, priority=priority, ttl=ttl)
-        options = self._bus.options(topic, to_self, if_nobody)
+        packed = self._packed(topic, data, key, headers, id, codec, priority=priority, ttl=ttl)
+        options = self._options(topic, to_self, if_nobody)
         if due is None:
             self._frames.append(OutgoingFrame(topic, [packed], deadline=0.0, **options))
         else:
@@ -116,7 +123,7 @@ class Transaction:
             if not acks and not self._frames:
                 return
             shipment = Shipment(self._frames, deadline, [operation for ack in acks for operation in ack.operations])
-            self._bus.ship(shipment)
+            self._ship(shipment)
             try:
                 shipment.stored.result(max(0.0, deadline - time.monotonic()) + self._timeout)
             except TimeoutError as error:

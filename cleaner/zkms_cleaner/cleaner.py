@@ -1,4 +1,4 @@
-"""The cleaner's thread: stands for election, sweeps while it leads, and says so to the one that moves what is due."""
+"""The cleaner's thread: it stands for election, sweeps while it leads, and tells `DelayedView` whether it leads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from zkms.errors import Closed, TransactionFailed, ZkmsError
-from zkms.trail.recorder import Recorder
+from zkms.trail.hooks import Recorder
 from zkms.tree.paths import Tree
 from zkms.zookeeper.session import Session, State
 from zkms_cleaner.delays import DelayedView
@@ -109,7 +109,7 @@ class Cleaner:
         try:
             swept = self._sweeper.sweep(lead)
         except TransactionFailed as error:
-            if error.operation.path != lead.path:
+            if not lead.lost_by(error):
                 raise
             log.warning("lost the lead in the middle of a sweep: stopped")
             self._tell(False)

@@ -10,15 +10,17 @@ from typing import Any
 
 import click
 
-from zkms.bus import Bus, connect
+from zkms.bus import Bus
 from zkms.cli.connection import read_auth, read_tls
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure, as_failure, interrupt_on_sigterm
 from zkms.cli.options import Seconds, trail_option
-from zkms.config import DEFAULT_HOSTS, Config, parse_auth
+from zkms.config import DEFAULT_HOSTS, Config, as_trail
+from zkms.connect import connect
 from zkms.errors import ConnectionLost, ZkmsError
-from zkms.trail.settings import as_trail
+from zkms.security import parse_auth
 from zkms.version import __version__
+from zkms_cleaner import oneshot
 from zkms_cleaner.cleaner import GRACE, INTERVAL, Cleaner
 from zkms_cleaner.notify import notify, watchdog_seconds
 
@@ -65,16 +67,16 @@ class Daemon:
         if bus is None:
             return
         with bus:
-            if bus.session.rights is not None and not bus.session.rights.cleans:
+            if bus.parts.session.rights is not None and not bus.parts.session.rights.cleans:
                 raise Failure("this tree has separate roles, and these credentials are not those of a cleaner")
             self._cleaner = Cleaner(
-                bus.session,
-                bus.tree,
+                bus.parts.session,
+                bus.parts.tree,
                 bus.client_id,
                 interval=self._interval,
                 grace=self._grace,
                 unused_after=self._unused_after,
-                trail=bus.trail,
+                trail=bus.parts.context.trail,
                 **hooks,
             )
             self._cleaner.start()
@@ -82,7 +84,7 @@ class Daemon:
             tick = min(1.0, (watchdog_seconds() or 60.0) / 3)
             while not self._stop.wait(tick):
                 if not self._cleaner.alive:
-                    raise Failure(f"the session is {bus.session.state.value}, for good: start the cleaner again")
+                    raise Failure(f"the session is {bus.parts.session.state.value}, for good: start the cleaner again")
                 self._say("leads" if self.leading else "stands for election" if self.ready() else "not connected")
                 notify("WATCHDOG=1")
             notify("STOPPING=1")
@@ -284,8 +286,6 @@ def main(
     options: dict[str, Any] = {"hosts": hosts, "root": root, "session_timeout": session_timeout}
     try:
         if once or dry_run:
-            from zkms_cleaner import oneshot
-
             interrupt_on_sigterm()
             pairs, sasl = parse_auth(read_auth())
             config = Config(

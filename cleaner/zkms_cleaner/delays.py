@@ -1,11 +1,11 @@
-"""The leader's view of what is not due yet: the buckets that are near, in a timing wheel, and nothing of the others.
+"""The leader's view of delayed messages: keeps the near buckets in a timing wheel, and moves what is due.
 
-A bucket is loaded when it comes within the horizon. From then on a watch tells of every frame that is added to it. On
-top of that all near buckets are looked at every second, and all names in `delayed/` whenever one was made or removed:
-so a wake-up that is lost, or a publisher whose clock is behind, costs seconds. When all is moved and nobody needs to
-know any more who got what, the bucket is removed.
+A bucket is loaded when it comes within the horizon. From then on a watch reports every frame that is added to it.
+Besides, all near buckets are looked at every second, and all names in `delayed/` whenever one was created or deleted:
+so a lost wake-up, or a publisher whose clock is behind, costs seconds at the most. A bucket is removed when all of it
+is moved and nobody needs to know any more who got what.
 
-Thread: zkms-due. Watches and the cleaner's own thread only leave word for it.
+Thread: zkms-due. Watches and the cleaner's own thread only set flags for it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from zkms.admin.discovery import Discovery
 from zkms.deliver.quarantine import set_aside
 from zkms.errors import Closed, ConnectionLost, NodeMissing, NotEmpty, TransactionFailed, Unsupported, ZkmsError
-from zkms.trail.recorder import Recorder
+from zkms.trail.hooks import Recorder
 from zkms.tree.delayed_names import BUCKET, KEEP, Delayed, is_record, parse_bucket, parse_delayed
 from zkms.tree.paths import Tree
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import Delete
+from zkms.zookeeper.recipes import read_many
 from zkms.zookeeper.session import Session, State, failed_with
 from zkms.zookeeper.wire import CREATED
 from zkms_cleaner.due import READ_AT_ONCE, Mover
@@ -72,7 +72,6 @@ class DelayedView:
         self._lost = lost
         self._clock = clock
         self._mover = Mover(session, tree, trail=trail, clock=clock)
-        self._discovery = Discovery(session, tree)
         self._wheel: Wheel[Delayed] = Wheel(clock())
         self._known: set[Delayed] = set()
         """What is in the wheel, or due and not moved yet."""
@@ -130,7 +129,7 @@ class DelayedView:
                 elif self._session.state is State.CONNECTED:
                     wait = self._round(lead)
             except TransactionFailed as error:
-                if lead is not None and error.operation.path == lead.path:
+                if lead is not None and lead.lost_by(error):
                     log.warning("lost the lead: another one moves what is due")
                     if self._lead is lead:
                         self._lead = None
@@ -226,9 +225,9 @@ class DelayedView:
         began = time.monotonic()
         self._look = False
         self._find_buckets()
-        asked = self._discovery.ask([*self._near], lambda b: self._session.exists_async(self._tree.bucket(b)))
+        asked = read_many(self._session, [*self._near], lambda b: self._session.exists_async(self._tree.bucket(b)))
         changed = [b for b, stat in asked.items() if stat is not None and stat.cversion != self._near[b].listed]
-        lists = self._discovery.ask(changed, lambda b: self._session.children_async(self._tree.bucket(b)))
+        lists = read_many(self._session, changed, lambda b: self._session.children_async(self._tree.bucket(b)))
         for begins, (names, parent) in lists.items():
             bucket = self._near[begins]
             bucket.listed = parent.cversion

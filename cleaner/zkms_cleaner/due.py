@@ -1,11 +1,11 @@
-"""Moves what is due into the queues: one transaction for many frames, each exactly once.
+"""Moves delayed frames that are due into the queues, each exactly once, many in a transaction.
 
-The transaction checks that we lead and that nobody has come or gone since we looked who subscribes, creates the entries
-in the queues as a publisher would, and deletes the frames from where they waited. So a frame that was moved cannot be
-moved again, by us after a lost reply or by a leader that comes after us: there is nothing left to delete.
+The transaction checks that we lead and that nobody has subscribed or unsubscribed since we looked, creates the entries
+in the queues as a publisher would, and deletes the delayed frames. So a frame that was moved cannot be moved again, by
+us after a lost reply or by a leader that comes after us: there is nothing left to delete.
 
-Who gets it is decided here. Where nobody subscribes, its messages are dead letters of `nobody`. A queue's limits do not
-hold for what is due, for there is nobody left to be told; one that is flagged as full is skipped, as always.
+Who gets a frame is decided here. Where nobody subscribes, its messages become dead letters of `nobody`. The limits of a
+queue do not apply to what is due, since no publisher is there to be told; a queue with a full flag is skipped.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.deliver.quarantine import set_aside
 from zkms.errors import (
     BadVersion,
@@ -37,13 +36,14 @@ from zkms.message.frame import Frame, Packed
 from zkms.publish.audience import Audience, Members
 from zkms.publish.routing import route
 from zkms.publish.shipment import Epochs, OutgoingFrame, Picks, epochs
-from zkms.trail.recorder import Recorder
+from zkms.trail.hooks import Recorder
 from zkms.tree.delayed_names import NOBODY, Delayed
 from zkms.tree.paths import Tree
 from zkms.tree.records import DeadLetter, Moved, encode
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Delete, Operation, SetData, transaction_size
-from zkms.zookeeper.session import Session, failed_with
+from zkms.zookeeper.recipes import absent, create_if_missing, in_chunks, read_many
+from zkms.zookeeper.session import Session
 from zkms_cleaner.election import Lead
 
 log = logging.getLogger("zkms.cleaner")
@@ -93,16 +93,16 @@ class Due(OutgoingFrame):
         messages, numbers = [self.packed[place] for place in picks], [self.numbers[place] for place in picks]
         return frames.encode(producer, self.seq, self.at, messages, numbers, self.topic)
 
-    def letters(self, tree: Tree, now: float) -> list[Operation]:
-        """A dead letter for each message."""
-        letters = [
+    def dead_letters(self, tree: Tree, now: float) -> list[Operation]:
+        """What creates a dead letter for each message."""
+        records = [
             encode(DeadLetter(self.encode(self.item.producer, (place,), None), self.dead, now)) for place in self.left
         ]
-        return [Create(tree.letter(NOBODY, self.topic, len(letter)), letter, sequence=True) for letter in letters]
+        return [Create(tree.letter(NOBODY, self.topic, len(record)), record, sequence=True) for record in records]
 
 
 class Mover:
-    """Used by one thread."""
+    """Moves frames that are due into the queues of who subscribes to their topics. Used by one thread."""
 
     def __init__(
         self,
@@ -116,13 +116,12 @@ class Mover:
         """Frames moved so far."""
         self._session = session
         self._tree = tree
-        self._trail = trail
+        self._trail = trail or Recorder()
         self._clock = clock
-        self._membership = Audience(session, tree)
-        self._discovery = Discovery(session, tree)
+        self._audience = Audience(session, tree)
         self._snapshots: dict[str, Members] = {}
         self._missing: dict[str, tuple[Epochs, frozenset[tuple[str, str]]]] = {}
-        """By topic: its epochs, and the lanes that had no queue then, as a publisher knows them."""
+        """By topic: its epochs, and the queues that were missing then, as a publisher knows them."""
         self._unsure: dict[Delayed, Due] = {}
         """Frames whose move was not answered."""
         self._turn = 0
@@ -135,7 +134,7 @@ class Mover:
         """
         self._snapshots.clear()
         later: list[Delayed] = []
-        for chunk in _chunks(items):
+        for chunk in in_chunks(items, lambda item: (1, item.size), READ_AT_ONCE, READ_BYTES):
             later += self._commit(lead, self._read(chunk, later))
         return later
 
@@ -150,7 +149,7 @@ class Mover:
             log.warning("a due message cannot be read, trying on: %s", error)
             later.append(item)
 
-        read = self._discovery.ask(items, lambda item: self._session.get_async(item.path(self._tree)), unreadable)
+        read = read_many(self._session, items, lambda item: self._session.get_async(item.path(self._tree)), unreadable)
         found = []
         for item in items:
             if item not in read:
@@ -179,7 +178,7 @@ class Mover:
                 self._unsure |= {due.item: due for due in batch}
                 raise
             except TransactionFailed as error:
-                if error.index < len(lead.guard):
+                if lead.lost_by(error):
                     raise
                 attempts += 1
                 if attempts < ATTEMPTS and self._mend(error, owners[error.index]):
@@ -219,7 +218,7 @@ class Mover:
             owners += [due] * len(plan)
             size += added
             batch.append(due)
-        if self._trail is not None:  # whose answer tells which transaction it was
+        if self._trail.records:  # whose answer tells which transaction it was
             operations.append(SetData(self._tree.bucket(batch[0].item.bucket), b""))
             owners.append(None)
         return batch, operations, owners
@@ -259,10 +258,10 @@ class Mover:
         overhead = self._session.overhead
         checked, *rest = due.operations(self._tree, due.item.producer, snapshot, overhead)
         # A topic that does not exist has no epoch: making it and removing it shows that nobody has made it since.
-        proof: list[Operation] = [checked] if snapshot.epoch >= 0 else [Create(own), Delete(own)]
+        proof: tuple[Operation, ...] = (checked,) if snapshot.epoch >= 0 else absent(own)
         operations = [*proof, *rest]
         if due.dead:
-            operations += due.letters(self._tree, now)
+            operations += due.dead_letters(self._tree, now)
         moved = encode(Moved(due.queues(self._tree), due.skipped))
         operations += [Create(due.item.record(self._tree), moved), Delete(due.item.path(self._tree))]
         if transaction_size(operations, overhead) + 1024 > MAX_TRANSACTION:
@@ -271,7 +270,7 @@ class Mover:
 
     def _members(self, topic: str) -> Members:
         if topic not in self._snapshots:
-            self._snapshots[topic] = self._membership.get(topic)
+            self._snapshots[topic] = self._audience.get(topic)
         return self._snapshots[topic]
 
     # -- mending -------------------------------------------------------------------------------------------------
@@ -286,7 +285,7 @@ class Mover:
             if not isinstance(cause, (BadVersion, NodeMissing, NodeExists, NotEmpty)):
                 return False
             for topic in self._snapshots:  # others of the batch may have seen the same
-                self._membership.forget(topic)
+                self._audience.forget(topic)
             self._snapshots.clear()
             return True
         if path == due.item.path(self._tree):
@@ -301,7 +300,8 @@ class Mover:
         if not isinstance(cause, NodeMissing):
             return False
         if path.startswith((f"{self._tree.dead}/", f"{self._tree.bodies}/")):
-            self._make(path.rpartition("/")[0])
+            place = path.rpartition("/")[0]  # for dead letters or bodies
+            create_if_missing(self._session, place.rpartition("/")[0], place)
             return True
         lost = next((t.queue for t in due.targets if path.startswith(f"{self._tree.queue(*t.queue)}/")), None)
         if lost is not None:
@@ -310,18 +310,9 @@ class Mover:
             self._missing[due.topic] = due.epochs, others | {lost}
         return lost is not None
 
-    def _make(self, shelf: str) -> None:
-        """The place for dead letters or bodies, with its parent."""
-        for path in (shelf.rpartition("/")[0], shelf):
-            try:
-                self._session.multi([Create(path)])
-            except TransactionFailed as error:
-                if not failed_with(error, NodeExists):
-                    raise error.cause from error
-
     def _note(self, due: Due, zxid: int | None) -> None:
         """In the trail: what became of it."""
-        if self._trail is None:
+        if not self._trail.records:
             return
         self._trail.due(due, due.item.producer, due.numbers, due.left, due.item.due / 1000, zxid)
         for place, message in enumerate(due.packed):
@@ -357,17 +348,3 @@ def _repacked(frame: Frame, priority: int) -> list[Packed]:
             )
         )
     return packed
-
-
-def _chunks(items: Sequence[Delayed]) -> Iterator[list[Delayed]]:
-    """As many as are read at a time."""
-    chunk: list[Delayed] = []
-    size = 0
-    for item in items:
-        if chunk and (len(chunk) >= READ_AT_ONCE or size + item.size > READ_BYTES):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(item)
-        size += item.size
-    if chunk:
-        yield chunk

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 
-from zkms.errors import ConnectionLost, NodeMissing, TransactionFailed
+from zkms.errors import ConnectionLost, NodeMissing, StoreError, TransactionFailed
 from zkms.tree.paths import Tree
 from zkms.zookeeper.operations import Check, Create, Delete, Operation
-from zkms.zookeeper.session import Session, State, failed_with
+from zkms.zookeeper.recipes import attempt
+from zkms.zookeeper.session import Session, State
 
 log = logging.getLogger("zkms.cleaner")
 
@@ -27,6 +28,10 @@ class Lead:
     def guard(self) -> tuple[Operation, ...]:
         """What every destructive transaction begins with."""
         return (Check(self.path, -1),)
+
+    def lost_by(self, error: StoreError) -> bool:
+        """Whether a transaction was refused because we do not lead any more."""
+        return isinstance(error, TransactionFailed) and error.operation.path == self.path
 
 
 class Election:
@@ -73,11 +78,9 @@ class Election:
     def _stand(self) -> None:
         self._generation = self._session.generation
         self._candidate = self._watched = None
-        try:
-            results = self._session.multi([Create(f"{self._parent}/{self._prefix}", ephemeral=True, sequence=True)])
-        except TransactionFailed as error:
-            raise error.cause from error
-        self._candidate = str(results[0]).rsplit("/", 1)[1]
+        candidate = Create(f"{self._parent}/{self._prefix}", ephemeral=True, sequence=True)
+        [path] = attempt(self._session, [candidate]).results
+        self._candidate = str(path).rsplit("/", 1)[1]
 
     def _waits_for(self, name: str) -> bool:
         """Whether the candidate before us is to be waited for; only that one is watched, so no herd runs."""
@@ -133,12 +136,9 @@ class Election:
 
     def _delete(self, path: str) -> None:
         try:
-            self._session.multi([Delete(path)])
+            attempt(self._session, [Delete(path)], NodeMissing)
         except ConnectionLost as error:
             log.info("%s may still be there, until the session ends: %s", path, error)
-        except TransactionFailed as error:
-            if not failed_with(error, NodeMissing):
-                raise error.cause from error
 
 
 def _sequence(name: str) -> int:

@@ -1,9 +1,10 @@
-"""What is past its time: expired messages, remembered ids, topics and groups that nobody uses.
+"""Finds what is past its time: expired messages, remembered ids, topics and groups that nobody uses.
 
-Entries tell by their names when they expire; those of a subscription with a `max_age` are looked at from the oldest on,
+The name of an entry tells when it expires; entries of a subscription with a `max_age` are looked at from the oldest on,
 until one is young enough. Ids are found by their log, a znode for each frame that had any: no id is ever looked at by
-itself. Topics go when nobody has subscribed for an hour; the list of patterns is written along, so that a publisher
-that still knows the topic is refused. Groups and durable subscriptions are kept for ever, unless told otherwise.
+itself. A topic is removed when nobody has subscribed for an hour; the list of patterns is written in the same
+transaction, so that a publisher that still knows the topic is refused. Groups and durable subscriptions are kept for
+ever, unless the cleaner is told otherwise.
 """
 
 from __future__ import annotations
@@ -12,16 +13,15 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-import msgspec
-
-from zkms.admin.discovery import Discovery
+from zkms.names import is_pattern
 from zkms.publish.audience import patterns_in
 from zkms.tree.entry import parse_entry
-from zkms.tree.paths import Tree, hashes_in, id_log_time, lanes_of, subscription_of
-from zkms.tree.patterns import is_pattern
-from zkms.tree.records import Ledger, Patterns, QueueState, Registration, decode, encode
-from zkms.zookeeper.operations import Create, Delete, Operation, SetData
-from zkms.zookeeper.session import Session, Stat
+from zkms.tree.paths import Tree, hashes_in, id_log_time, queues_of, subscription_of
+from zkms.tree.records import Ledger, Patterns, QueueState, Registration, decode_or_none, encode
+from zkms.zookeeper.operations import Delete, Operation, SetData
+from zkms.zookeeper.recipes import absent, children_of, grandchildren_of, read_many, stats_of
+from zkms.zookeeper.session import Session
+from zkms.zookeeper.wire import Stat
 from zkms_cleaner.orphans import OrphanFinding
 
 log = logging.getLogger("zkms.cleaner")
@@ -49,7 +49,6 @@ class Leftovers:
     ) -> None:
         self._session = session
         self._tree = tree
-        self._discovery = Discovery(session, tree)
         self._id_window = id_window
         self._topic_idle = topic_idle
         self._unused_after = unused_after
@@ -58,8 +57,7 @@ class Leftovers:
     def find(self, topics: Mapping[str, Stat]) -> list[tuple[OrphanFinding, list[Operation]]]:
         """What is past its time now, and the operations that remove it; `topics` as they were just listed."""
         # Listed before registrations are read: whoever makes both does so in one transaction.
-        names = self._discovery.names(self._tree.groups)
-        listed = self._discovery.ask(names, lambda n: self._session.children_async(f"{self._tree.groups}/{n}"))
+        listed = grandchildren_of(self._session, self._tree.groups)
         pairs = [(topic, name) for name, (own, _) in listed.items() for topic in own]
         kept = self._registrations(pairs)
         return [
@@ -74,27 +72,26 @@ class Leftovers:
 
     def _registrations(self, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], Registration]:
         """Durable subscriptions and groups, by topic and name."""
-        read = self._discovery.ask(pairs, lambda pair: self._session.get_async(self._tree.registration(*pair)))
+        read = read_many(self._session, pairs, lambda pair: self._session.get_async(self._tree.registration(*pair)))
         found = {}
         for pair, (data, _) in read.items():
-            try:
-                found[pair] = decode(data, Registration)
-            except msgspec.MsgspecError:
+            registration = decode_or_none(data, Registration)
+            if registration is None:
                 log.warning("%s is no registration of ours: left alone", self._tree.registration(*pair))
-                found[pair] = Registration("", 1, "durable")
+            found[pair] = registration or Registration("", 1, "durable")
         return found
 
     # -- messages ------------------------------------------------------------------------------------------------
 
     def _expired(self, kept: dict[tuple[str, str], Registration]) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
         queues = {
-            self._tree.queue(lane, topic): registration.max_age
+            self._tree.queue(queue, topic): registration.max_age
             for (topic, name), registration in kept.items()
-            for lane in lanes_of(name, registration)
+            for queue in queues_of(name, registration)
         }
-        states = self._discovery.ask(queues, self._session.get_async)
+        states = read_many(self._session, queues, self._session.get_async)
         waiting = [queue for queue, (_, stat) in states.items() if stat.numChildren]
-        listed = self._discovery.ask(waiting, self._session.children_async)
+        listed = read_many(self._session, waiting, self._session.children_async)
         now = self._now()
         for queue, (names, _) in listed.items():
             entries = sorted(parse_entry(name) for name in names)
@@ -108,9 +105,8 @@ class Leftovers:
                 continue
             over = over[:AT_A_TIME]
             data, stat = states[queue]
-            try:
-                state = decode(data, QueueState)
-            except msgspec.MsgspecError:
+            state = decode_or_none(data, QueueState)
+            if state is None:
                 continue
             finding = OrphanFinding("expired", queue, reason, len(over), version=stat.version)
             marked = state.expire([entry.sequence for entry in over], reason)
@@ -122,8 +118,8 @@ class Leftovers:
         found: set[str] = set()
         for start in range(0, min(len(names), AT_A_TIME), LOOK_AHEAD):
             some = names[start : start + LOOK_AHEAD]
-            stats = self._discovery.ask(some, lambda name: self._session.exists_async(f"{queue}/{name}"))
-            old = {name for name, stat in stats.items() if stat is not None and stat.ctime / 1000 < before}
+            stats = stats_of(self._session, some, lambda name: f"{queue}/{name}")
+            old = {name for name, stat in stats.items() if stat.ctime / 1000 < before}
             found |= old
             if len(old) < len(some):
                 break
@@ -132,13 +128,11 @@ class Leftovers:
     # -- ids -----------------------------------------------------------------------------------------------------
 
     def _ids(self) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
-        topics = self._discovery.names(self._tree.ids)
-        listed = self._discovery.ask(topics, lambda topic: self._session.children_async(f"{self._tree.ids}/{topic}"))
         before = self._now() - self._id_window
-        for topic, (names, _) in listed.items():
-            logs = sorted(name for name in names if 0 <= id_log_time(name) < before)[:AT_A_TIME]
+        for topic, (names, _) in grandchildren_of(self._session, self._tree.ids).items():
+            logs = [name for name in names if 0 <= id_log_time(name) < before][:AT_A_TIME]
             parent = f"{self._tree.ids}/{topic}"
-            read = self._discovery.ask([f"{parent}/{name}" for name in logs], self._session.get_async)
+            read = read_many(self._session, [f"{parent}/{name}" for name in logs], self._session.get_async)
             for path, (data, _) in read.items():
                 ids = [Delete(each) for each in hashes_in(parent, data)]
                 yield OrphanFinding("ids", path, f"older than {self._id_window:g} s", len(ids)), [*ids, Delete(path)]
@@ -146,17 +140,14 @@ class Leftovers:
     # -- subscriptions and topics --------------------------------------------------------------------------------
 
     def _groups(self, orphaned: list[tuple[str, str]]) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
-        """What subscriptions that are gone knew of themselves; each with the proof that nobody has enrolled since."""
-        topics = self._discovery.ask(
-            {topic for topic, _ in orphaned}, lambda topic: self._session.exists_async(self._tree.topic(topic))
-        )
+        """What subscriptions that are gone knew of themselves; each with the proof that nobody has registered since."""
+        topics = stats_of(self._session, {topic for topic, _ in orphaned}, self._tree.topic)
         for topic, name in orphaned:
-            there = topics[topic] is not None
-            absent = self._tree.registration(topic, name) if there else self._tree.topic(topic)
+            missing = self._tree.registration(topic, name) if topic in topics else self._tree.topic(topic)
             group = self._tree.group(name, topic)
             yield (
                 OrphanFinding("group", group, "its subscription is gone"),
-                [Create(absent), Delete(absent), *self._below(group)],
+                [*absent(missing), *self._below(group)],
             )
 
     def _nameless(self, empty: dict[str, Stat]) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
@@ -168,9 +159,9 @@ class Leftovers:
         paths = [
             f"{group}/{part}/{name}"
             for part in ("members", "lanes")
-            for name in self._discovery.names(f"{group}/{part}")
+            for name in children_of(self._session, f"{group}/{part}")
         ]
-        parts = [f"{group}/{part}" for part in self._discovery.names(group)]
+        parts = [f"{group}/{part}" for part in children_of(self._session, group)]
         return [Delete(path) for path in (*paths, *parts, group)]
 
     def _unused_groups(
@@ -181,14 +172,14 @@ class Leftovers:
             return
         before = self._now() - self._unused_after
         for (topic, name), registration in kept.items():
-            if self._discovery.names(self._tree.members(name, topic)):
+            if children_of(self._session, self._tree.members(name, topic)):
                 continue
-            lanes = lanes_of(name, registration)
-            ledgers = [self._tree.ledger(name, topic, number) for number in range(len(lanes))]
-            read = self._discovery.ask(ledgers, self._session.get_async)
-            stats = self._discovery.ask([self._tree.queue(lane, topic) for lane in lanes], self._session.get_async)
-            busy = any(stat.numChildren or stat.mtime / 1000 > before for _, stat in stats.values())
-            if busy or len(stats) < len(lanes) or any(stat.mtime / 1000 > before for _, stat in read.values()):
+            queues = [self._tree.queue(queue, topic) for queue in queues_of(name, registration)]
+            ledgers = [self._tree.ledger(name, topic, number) for number in range(len(queues))]
+            read = read_many(self._session, ledgers, self._session.get_async)
+            stats = stats_of(self._session, queues, str)
+            busy = any(stat.numChildren or stat.mtime / 1000 > before for stat in stats.values())
+            if busy or len(stats) < len(queues) or any(stat.mtime / 1000 > before for _, stat in read.values()):
                 continue
             operations: list[Operation] = [
                 Delete(self._tree.registration(topic, name)),
@@ -208,16 +199,12 @@ class Leftovers:
         if self._session.rights is None:
             return
         tree = self._tree
-        listed = self._discovery.ask(
-            self._discovery.names(tree.dead), lambda name: self._session.children_async(tree.shelf(name))
-        )
+        listed = grandchildren_of(self._session, tree.dead)
         pairs = [(name, topic) for name, (topics, _) in listed.items() for topic in topics]
-        stats = self._discovery.ask(pairs, lambda pair: self._session.exists_async(tree.dead_queue(*pair)))
-        empty = [pair for pair, stat in stats.items() if stat is not None and not stat.numChildren]
-        known = self._discovery.ask(
-            empty, lambda pair: self._session.exists_async(tree.registration(pair[1], subscription_of(pair[0])))
-        )
-        paths = [tree.dead_queue(*pair) for pair in empty if known[pair] is None]
+        stats = stats_of(self._session, pairs, lambda pair: tree.dead_queue(*pair))
+        empty = [pair for pair, stat in stats.items() if not stat.numChildren]
+        known = stats_of(self._session, empty, lambda pair: tree.registration(pair[1], subscription_of(pair[0])))
+        paths = [tree.dead_queue(*pair) for pair in empty if pair not in known]
         paths += [tree.shelf(name) for name, (topics, _) in listed.items() if not topics]
         for path in paths:
             yield OrphanFinding("nothing", path, "has no dead letters, and its subscription is gone"), [Delete(path)]

@@ -11,7 +11,8 @@ from zkms.cli.failure import Failure
 from zkms.cli.output import plural, print_json, print_table
 from zkms.config import Config
 from zkms.errors import NodeMissing, TransactionFailed
-from zkms.trail.recorder import Recorder, recording
+from zkms.trail.hooks import Recorder
+from zkms.trail.recorder import recording
 from zkms.tree.layout import ensure_tree
 from zkms.tree.paths import Tree
 from zkms.zookeeper.session import Session
@@ -69,7 +70,7 @@ def _sweep(
     grace: float,
     unused_after: float | None,
     timeout: float,
-    trail: Recorder | None,
+    trail: Recorder,
 ) -> list[OrphanFinding]:
     lead = _lead(Election(session, tree, config.client_id), timeout)
     sweeper = Sweeper(session, tree, grace=grace, unused_after=unused_after, trail=trail)
@@ -83,7 +84,7 @@ def _sweep(
         time.sleep(wait)
         return [*first.removed, *sweeper.sweep(lead).removed]
     except TransactionFailed as error:
-        if error.operation.path != lead.path:
+        if not lead.lost_by(error):
             raise
         raise Failure("lost the lead in the middle of the sweep: another cleaner will finish it") from error
 

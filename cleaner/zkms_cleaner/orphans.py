@@ -1,10 +1,10 @@
-"""What nobody owns any more, found with few requests: one a subscription, one a topic, one for each orphan.
+"""Finds what nobody owns any more with few requests: one a subscription, one a topic, one for each orphan.
 
-Queues are listed before registrations. A subscriber makes both in one transaction, so whoever has a queue in the first
-listing and no registration in the second has none. The queues of a large group may be there before: who registers it
-writes them, so one that was found without a registration is not condemned after that. ZooKeeper counts the entries, so
-no queue is listed, but where a dead producer has left bodies: those were listed first, so one that no queue names then
-has no name left in the tree.
+Queues are listed before registrations. A subscriber creates both in one transaction, so a queue in the first listing
+without a registration in the second has no subscriber. The queues of a large group may be created before it is
+registered; the registration writes to them, so a queue that was found without one is not condemned after that.
+ZooKeeper counts the entries, so queues are listed only where a dead producer has left bodies. Bodies are listed before
+the queues: a body that no queue names then is not needed by anybody.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from typing import TypeVar
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.errors import ConnectionLost, NodeMissing, StoreError, Unauthorised
+from zkms.names import FULL_MARK
 from zkms.publish.bodies import all_queues, names_in
-from zkms.tree.paths import FULL_MARK, Tree, subscription_of
-from zkms.tree.records import ProducerState, QueueState, Restores, decode
-from zkms.zookeeper.session import Session, Stat
+from zkms.tree.paths import Tree, subscription_of
+from zkms.tree.records import ProducerState, QueueState, Restores, decode, decode_or_none
+from zkms.zookeeper.recipes import children_of, read_many
+from zkms.zookeeper.session import Session
+from zkms.zookeeper.wire import Stat
 
 log = logging.getLogger("zkms.cleaner")
 PRODUCER_IDLE = 3600.0
@@ -71,7 +73,6 @@ class Orphans:
     ) -> None:
         self._session = session
         self._tree = tree
-        self._discovery = Discovery(session, tree)
         self._producer_idle = producer_idle
         self.topics: dict[str, Stat] = {}
         """As they were listed last."""
@@ -80,19 +81,21 @@ class Orphans:
     def find(self) -> list[OrphanFinding]:
         """What is orphaned now."""
         tree, session = self._tree, self._session
-        owners = self._ask(self._names(tree.messages), lambda name: session.children_async(tree.subscription(name)))
+        owners = self._ask(
+            children_of(self._session, tree.messages), lambda name: session.children_async(tree.subscription(name))
+        )
         queues = [(owner, topic) for owner, (topics, _) in owners.items() for topic in sorted(topics)]
         empty = [
             OrphanFinding("empty", tree.subscription(owner), "has no queues", version=stat.cversion)
             for owner, (topics, stat) in owners.items()
             if not topics
         ]
-        names = self._names(tree.subscribers)
+        names = children_of(self._session, tree.subscribers)
         unreadable: set[str] = set()
         listed = self._ask(names, lambda name: session.children_async(tree.topic(name)), unreadable)
         topics = {name: set(children) for name, (children, _) in listed.items()}
         self.topics = {name: stat for name, (_, stat) in listed.items()}
-        clients = set(self._names(tree.clients))
+        clients = set(children_of(self._session, tree.clients))
         orphaned = [
             (owner, topic)
             for owner, topic in queues
@@ -164,7 +167,7 @@ class Orphans:
     def _bodies(self, clients: set[str]) -> list[OrphanFinding]:
         """Bodies that no queue names, of producers who are not there to free them; and places without bodies."""
         tree, session = self._tree, self._session
-        absent = [name for name in self._names(tree.bodies) if name not in clients]
+        absent = [name for name in children_of(self._session, tree.bodies) if name not in clients]
         states = self._ask(absent, lambda name: session.get_async(tree.producer(name)))
         absent = [name for name in absent if name not in states or _owner(states[name][0]) not in clients]
         kept = self._ask(absent, lambda name: session.children_async(tree.bodies_of(name)))
@@ -185,7 +188,7 @@ class Orphans:
 
     def _producers(self, clients: set[str]) -> list[OrphanFinding]:
         found = []
-        names = [name for name in self._names(self._tree.producers) if name not in clients]
+        names = [name for name in children_of(self._session, self._tree.producers) if name not in clients]
         now = self._wall_clock()
         for name, (data, stat) in self._ask(names, lambda n: self._session.get_async(self._tree.producer(n))).items():
             owner = _owner(data)
@@ -198,12 +201,6 @@ class Orphans:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def _names(self, path: str) -> list[str]:
-        try:
-            return sorted(self._session.children(path)[0])
-        except NodeMissing:
-            return []
-
     def _ask(self, things: Iterable[A], ask: Callable[[A], Future[B]], unreadable: set[A] | None = None) -> dict[A, B]:
         """Pipelined answers; what is gone or cannot be read is left out, the latter noted in `unreadable`."""
 
@@ -214,11 +211,9 @@ class Orphans:
             if unreadable is not None:
                 unreadable.add(thing)
 
-        return self._discovery.ask(things, ask, failed)
+        return read_many(self._session, things, ask, failed)
 
 
 def _owner(data: bytes) -> str:
-    try:
-        return decode(data, ProducerState).owner
-    except msgspec.MsgspecError:
-        return ""
+    state = decode_or_none(data, ProducerState)
+    return "" if state is None else state.owner

@@ -1,11 +1,11 @@
-"""One pass of the cleaner over the tree.
+"""One pass of the cleaner over the tree: removes what nobody owns any more, and what is past its time.
 
-A queue whose registration has been missing for the grace period is condemned by one transaction: check that we lead,
-write the reason into the queue at the version we read, prove that the registration does not exist (create and delete
-it), bump the topic's epoch. A subscriber that comes back at that moment either registers first, and we fail, or finds
-its queue condemned and makes a new one. Only then are the entries removed, in transactions that check the lead too, and
-that it is still that queue.
-A producer's node goes when its client has been gone and silent for long. What was set aside in dead/ stays.
+A queue whose registration has been missing for the grace period is condemned by one transaction: it checks that we
+lead, writes the reason into the queue at the version that we read, proves that the registration does not exist, and
+bumps the topic's epoch. A subscriber that comes back at that moment either registers first, and our transaction is
+refused, or it finds its queue condemned and makes a new one. The entries are removed only after that, in transactions
+that check the lead as well, and that it is still the same queue.
+The znode of a producer is removed when its client has been gone and silent for long. What was set aside in dead/ stays.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from typing import Any
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, NotEmpty, StoreError, TransactionFailed
-from zkms.trail.recorder import Recorder
+from zkms.names import FULL_MARK
+from zkms.trail.hooks import Recorder
 from zkms.tree.paths import Tree, subscription_of
-from zkms.tree.records import QueueState, decode, encode
+from zkms.tree.records import QueueState, decode_or_none, encode
 from zkms.zookeeper.deletion import BATCH, BATCH_BYTES, delete_queue
-from zkms.zookeeper.operations import Check, Create, Delete, Operation, SetData, transaction_size
+from zkms.zookeeper.operations import Check, Delete, Operation, SetData, transaction_size
+from zkms.zookeeper.recipes import absent, in_chunks, read_many
 from zkms.zookeeper.session import Session
 from zkms_cleaner.election import Lead
 from zkms_cleaner.leftovers import Leftovers
@@ -73,10 +74,9 @@ class Sweeper:
         self._session = session
         self._tree = tree
         self._grace = grace
-        self._trail = trail
+        self._trail = trail or Recorder()
         self._stopped = stopped
         self._clock = clock
-        self._discovery = Discovery(session, tree)
         self._orphans = Orphans(session, tree, producer_idle=producer_idle, wall_clock=wall_clock)
         self._leftovers = Leftovers(session, tree, unused_after=unused_after, wall_clock=wall_clock)
         self._seen: dict[tuple[str, int, int], float] = {}
@@ -131,16 +131,13 @@ class Sweeper:
     def _condemnation(self, finding: OrphanFinding) -> list[Operation]:
         subscription, topic = finding.path.split("/")[-2:]
         registration = self._tree.registration(topic, subscription_of(subscription))
-        try:
-            state = decode(finding.data, QueueState)
-        except msgspec.MsgspecError:
-            state = QueueState("")
+        state = decode_or_none(finding.data, QueueState) or QueueState("")
         gone = encode(msgspec.structs.replace(state, gone=PURGED))
         operations: list[Operation] = [SetData(finding.path, gone, finding.version)]
         if finding.restore >= 0:
             operations.append(Check(self._tree.restores, finding.restore))
         if finding.topic_exists:
-            operations += [Create(registration), Delete(registration)]
+            operations += absent(registration)
             if finding.flagged:
                 operations.append(Delete(self._tree.full_flag(topic, subscription)))
             operations.append(SetData(self._tree.topic(topic), b""))
@@ -150,7 +147,7 @@ class Sweeper:
 
     def _remove_small(self, lead: Lead, queues: list[OrphanFinding]) -> list[OrphanFinding]:
         """Each in a transaction of its own, with its entries; those where that fails are left to `_remove_large`."""
-        listed = self._discovery.ask(queues, lambda f: self._session.children_async(f.path), self._note)
+        listed = read_many(self._session, queues, lambda f: self._session.children_async(f.path), self._note)
         transactions: dict[OrphanFinding, list[Operation]] = {}
         names_in: dict[OrphanFinding, list[str]] = {}
         for finding, (names, _) in listed.items():
@@ -181,7 +178,7 @@ class Sweeper:
             except ConnectionLost:
                 raise
             except StoreError as error:
-                if isinstance(error, TransactionFailed) and error.operation.path != finding.path:
+                if isinstance(error, TransactionFailed) and error.operation.path != finding.path:  # the lead's
                     raise
                 self._note(finding, error)
                 continue
@@ -192,9 +189,8 @@ class Sweeper:
         return removed
 
     def _record(self, finding: OrphanFinding, names: Collection[str]) -> None:
-        if self._trail is not None:
-            lane, topic = finding.path.split("/")[-2:]
-            self._trail.purged(lane, topic, names, finding.reason)
+        queue, topic = finding.path.split("/")[-2:]
+        self._trail.purged(queue, topic, names, finding.reason)
 
     def _remove_others(self, lead: Lead, findings: list[OrphanFinding]) -> list[OrphanFinding]:
         transactions = {finding: self._removal(finding) for finding in findings}
@@ -222,11 +218,10 @@ class Sweeper:
     def _removal(self, finding: OrphanFinding) -> list[Operation]:
         parent, name = finding.path.rsplit("/", 1)
         if finding.kind == "producer":
-            client = self._tree.client(name)
-            return [Create(client), Delete(client), Delete(finding.path, finding.version)]
+            return [*absent(self._tree.client(name)), Delete(finding.path, finding.version)]
         if finding.kind == "flag":
-            registration = finding.path[:-1]
-            return [Create(registration), Delete(registration), Delete(finding.path), SetData(parent, b"")]
+            registration = finding.path.removesuffix(FULL_MARK)
+            return [*absent(registration), Delete(finding.path), SetData(parent, b"")]
         return [Delete(finding.path)]
 
     # -- transactions --------------------------------------------------------------------------------------------
@@ -235,7 +230,13 @@ class Sweeper:
         self, lead: Lead, transactions: dict[OrphanFinding, list[Operation]], *, quietly: bool = False
     ) -> list[OrphanFinding]:
         """Commit all and return those that ZooKeeper accepted: in groups, and where one is refused each by itself."""
-        groups = _grouped(transactions, self._session.overhead)
+
+        def measure(finding: OrphanFinding) -> tuple[int, int]:
+            operations = transactions[finding]
+            return len(operations), transaction_size(operations, self._session.overhead)
+
+        # As many together as fit into a transaction: the request is what costs, not what is in it.
+        groups = [tuple(chunk) for chunk in in_chunks(transactions, measure, BATCH, BATCH_BYTES)]
         accepted = {finding for group in self._commit(lead, transactions, groups) for finding in group}
         alone = [(finding,) for group in groups if len(group) > 1 for finding in group if finding not in accepted]
         single = [group for group in groups if len(group) == 1 and group[0] not in accepted]
@@ -250,19 +251,18 @@ class Sweeper:
         groups: list[tuple[OrphanFinding, ...]],
         note: Callable[[OrphanFinding, StoreError], None] = lambda _finding, _error: None,
     ) -> list[tuple[OrphanFinding, ...]]:
-        guard = lead.guard
 
         def send(group: tuple[OrphanFinding, ...]) -> Future[list[Any]]:
             self._check()
             operations = [operation for finding in group for operation in transactions[finding]]
-            return self._session.multi_async([*guard, *operations])
+            return self._session.multi_async([*lead.guard, *operations])
 
         def failed(group: tuple[OrphanFinding, ...], error: StoreError) -> None:
-            if isinstance(error, ConnectionLost) or (isinstance(error, TransactionFailed) and error.index < len(guard)):
+            if isinstance(error, ConnectionLost) or lead.lost_by(error):
                 raise error
             note(group[0], error)
 
-        return list(self._discovery.ask(groups, send, failed))
+        return list(read_many(self._session, groups, send, failed))
 
     def _note(self, finding: OrphanFinding, error: StoreError) -> None:
         cause = error.cause if isinstance(error, TransactionFailed) else error
@@ -277,19 +277,3 @@ class Sweeper:
     def _check(self) -> None:
         if self._stopped():
             raise SweepCut
-
-
-def _grouped(transactions: dict[OrphanFinding, list[Operation]], overhead: int) -> list[tuple[OrphanFinding, ...]]:
-    """As many together as fit into a transaction: the request is what costs, not what is in it."""
-    groups: list[tuple[OrphanFinding, ...]] = []
-    group: list[OrphanFinding] = []
-    count = size = 0
-    for finding, operations in transactions.items():
-        added = transaction_size(operations, overhead)
-        if group and (count + len(operations) > BATCH or size + added > BATCH_BYTES):
-            groups.append(tuple(group))
-            group, count, size = [], 0, 0
-        group.append(finding)
-        count += len(operations)
-        size += added
-    return [*groups, tuple(group)] if group else groups

@@ -1,11 +1,10 @@
-"""What the tests of zkms.aio share. Where the server runs makes no difference to them: not in containers as well."""
+"""What the tests of zkms.aio share."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -16,22 +15,8 @@ from zkms.server.server import Server
 
 T = TypeVar("T")
 Connect = Callable[..., Connecting]
-HERE = Path(__file__).parent
 LONGEST = 120.0
 """Seconds that a test may take: one that hangs should say where."""
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what would run in containers."""
-    left_out = [item for item in items if _is_left_out(item)]
-    if left_out:
-        items[:] = [item for item in items if not _is_left_out(item)]
-        config.hook.pytest_deselected(items=left_out)
-
-
-def _is_left_out(item: pytest.Item) -> bool:
-    params = getattr(getattr(item, "callspec", None), "params", {})
-    return HERE in item.path.parents and params.get("zookeeper_kind") == "container"
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

@@ -181,7 +181,7 @@ def test_what_is_not_ours_is_set_aside_and_reported(connect: Connect, zookeeper:
             )
             client = KazooClient(zookeeper.hosts)
             await asyncio.to_thread(client.start, 20)
-            queue = bus.threaded.tree.queue(sub.id, "users")
+            queue = bus.threaded.parts.tree.queue(sub.id, "users")
             await bus.publish("users", "before")
             for name in ("stranger", "f.1.7."):
                 await asyncio.to_thread(client.create, f"{queue}/{name}", b"garbage", sequence=True)

@@ -348,7 +348,7 @@ def test_a_publish_that_is_cancelled_before_it_is_sent_never_is(connect: Connect
 
 def test_publish_many_sends_no_more_when_it_is_cancelled(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it had sent is stored, whole frames of it."""
-    monkeypatch.setattr("zkms.message.encode.MAX_PER_FRAME", 10)
+    monkeypatch.setattr("zkms.publish.budget.MAX_PER_FRAME", 10)
 
     async def main() -> None:
         taken = 0

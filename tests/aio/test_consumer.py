@@ -1,4 +1,4 @@
-"""Durable subscriptions and groups on an event loop: what tests/consumer, which runs on asyncio too, does not show."""
+"""Durable subscriptions and groups on an event loop: what tests/consume, which runs on asyncio too, does not show."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ async def cancelled_while_reserving(bus: zkms.aio.Bus, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(Dispatcher, "reserve", lambda _self, _message: never)
         getting = asyncio.create_task(sub.get())
-        lane = bus.threaded.consumers["jobs", "w"].lanes[0]
+        lane = bus.threaded.parts.subscriptions.consumers["jobs", "w"].lanes[0]
         await until(lambda: lane.out == 1)
         getting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -284,7 +284,7 @@ def test_what_a_cancelled_get_had_taken_is_given_back_at_once(
     async def main() -> None:
         async with connect() as bus:
             sub = await cancelled_while_reserving(bus, monkeypatch)
-            assert bus.threaded.consumers["jobs", "w"].lanes[0].out == 0
+            assert bus.threaded.parts.subscriptions.consumers["jobs", "w"].lanes[0].out == 0
             messages = await taken(sub, 2)
             assert [(message.data, message.attempts) for message in messages] == [(1, 1), (2, 1)]
 

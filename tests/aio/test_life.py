@@ -6,20 +6,18 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import zkms
 import zkms.aio
+from tests.support.buses import Eventually
 from zkms import Closed, Message, NotSubscribed, UsedInAnotherLoop
 from zkms.server.server import Server
 from zkms.testing import Proxy, expire
 
 from .conftest import Connect, run, until
-
-Eventually = Callable[..., None]
 
 
 def test_whoever_waits_for_a_message_is_told_of_the_end(connect: Connect) -> None:
@@ -186,7 +184,7 @@ def test_a_bus_belongs_to_its_event_loop(connect: Connect) -> None:
         await bus.close()
 
     run(elsewhere())
-    assert bus.threaded.session.state.value == "closed"
+    assert bus.threaded.parts.session.state.value == "closed"
 
 
 async def _left_open(connect: Connect) -> tuple[zkms.aio.Bus, zkms.aio.Subscription, zkms.aio.Receipt]:
@@ -235,7 +233,7 @@ def test_a_loop_that_is_closed_under_the_bus_is_noticed(
                     await asyncio.sleep(0.02)
 
     run(publish())
-    eventually(lambda: bus.threaded.session.state.value == "closed")
+    eventually(lambda: bus.threaded.parts.session.state.value == "closed")
     assert "the event loop was closed before the bus was" in caplog.text
     eventually(lambda: set(threading.enumerate()) <= before, what="the threads' end")
 

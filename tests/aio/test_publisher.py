@@ -1,4 +1,4 @@
-"""bus.publisher() on an event loop: what tests/bus/test_stream.py does not show."""
+"""bus.publisher() on an event loop: what tests/publish/test_topic_publisher.py does not show."""
 
 from __future__ import annotations
 

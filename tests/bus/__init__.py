@@ -1,1 +1,1 @@
-"""Tests of the bus on a real ZooKeeper, each in a root of its own."""
+"""The bus as a whole: requests and replies, transactions, forks."""

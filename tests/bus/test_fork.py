@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zkms.server.server import Server
 
-PROGRAM = Path(__file__).with_name("forking.py")
+PROGRAM = Path(__file__).parent / "programs" / "forking.py"
 
 
 def test_a_bus_used_in_a_forked_child_says_so_and_the_parents_goes_on(zookeeper: Server, zookeeper_root: str) -> None:

@@ -1,0 +1,1 @@
+"""Tests of zkms.cache, also on zkms.aio."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 
 import zkms
-from tests.bus.blocking import BlockingBus, BlockingCache, EventLoop
+from tests.support.blocking import BlockingCache, EventLoop
+from tests.support.buses import Buses, Connect, Eventually
 from zkms.cache import Cache
 from zkms.server.server import Server
 from zkms.testing import Proxy
@@ -42,7 +42,6 @@ ON_ASYNCIO_TOO = {
 }
 """Tests that run on zkms.aio.Cache as well: those about what a cache does, not about how threads use it."""
 MakeCache = Callable[..., Cache]
-Eventually = Callable[..., None]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -51,69 +50,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("api", ["threads", "asyncio"], indirect=True)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What asyncio adds has nothing to do with where the server runs: not in containers as well."""
-    left_out = [item for item in items if _is_left_out(item)]
-    if left_out:
-        items[:] = [item for item in items if not _is_left_out(item)]
-        config.hook.pytest_deselected(items=left_out)
-
-
-def _is_left_out(item: pytest.Item) -> bool:
-    params = getattr(getattr(item, "callspec", None), "params", {})
-    return params.get("api") == "asyncio" and params.get("zookeeper_kind") == "container"
-
-
-@pytest.fixture
-def api(request: pytest.FixtureRequest) -> str:
-    """What the test's caches are made by: "threads" is zkms, "asyncio" is zkms.aio on an event loop of the test's."""
-    return str(getattr(request, "param", "threads"))
-
-
-@pytest.fixture
-def event_loop_thread(api: str) -> Iterator[EventLoop | None]:
-    """An event loop that runs as long as the test does, if it is about asyncio."""
-    loop = EventLoop() if api == "asyncio" else None
-    yield loop
-    if loop is not None:
-        loop.close()
-
-
-@pytest.fixture
-def proxy(zookeeper: Server) -> Iterator[Proxy]:
-    """A proxy of the test's own."""
-    with Proxy(zookeeper.hosts) as running:
-        yield running
-
-
 @pytest.fixture
 def connect(
     zookeeper: Server, zookeeper_root: str, proxy: Proxy, event_loop_thread: EventLoop | None
-) -> Iterator[Callable[..., zkms.Bus]]:
-    """Connect a bus under the test's root; closed afterwards."""
-    buses: list[zkms.Bus] = []
-
-    def start(**options: Any) -> zkms.Bus:
-        settings = {"hosts": zookeeper.hosts, "root": zookeeper_root, "cleaner": False, **options}
-        loop = event_loop_thread
-        buses.append(zkms.connect(**settings) if loop is None else cast(zkms.Bus, BlockingBus(loop, **settings)))
-        return buses[-1]
-
-    yield start
+) -> Iterator[Connect]:
+    """Connect a bus under the test's root; closed afterwards, as far as that is possible."""
+    buses = Buses(zookeeper.hosts, zookeeper_root, event_loop_thread, cleaner=False)
+    yield buses
     proxy.heal()  # so that they can say goodbye
-    for bus in buses:
-        with suppress(zkms.ZkmsError):
-            bus.close(timeout=1.0)
+    with suppress(zkms.ZkmsError):
+        buses.close()
 
 
 @pytest.fixture
-def bus(connect: Callable[..., zkms.Bus]) -> zkms.Bus:
-    """A bus that does not clean, so that nothing but the test changes the tree."""
-    return connect()
-
-
-@pytest.fixture
-def node(connect: Callable[..., zkms.Bus], eventually: Eventually, event_loop_thread: EventLoop | None) -> MakeCache:
+def node(connect: Connect, eventually: Eventually, event_loop_thread: EventLoop | None) -> MakeCache:
     """Another node: the cache "users" on a bus of its own. `bus=` takes options of connect()."""
 
     def make(bus: dict[str, Any] | None = None, name: str = "users", **options: Any) -> Cache:
@@ -124,16 +74,6 @@ def node(connect: Callable[..., zkms.Bus], eventually: Eventually, event_loop_th
         return cache
 
     return make
-
-
-@pytest.fixture
-def raw(zookeeper: Server) -> Iterator[KazooClient]:
-    """Another program on the same ZooKeeper, which does as it likes."""
-    client = KazooClient(zookeeper.hosts)
-    client.start(timeout=20)
-    yield client
-    client.stop()
-    client.close()
 
 
 class Database:

@@ -13,10 +13,11 @@ import cachetools
 import pytest
 
 import zkms
+from tests.support.buses import Eventually
 from zkms.cache import Cache, CacheEvent, InvalidKey, MissingExtra, RecursiveLoad, coherent
 from zkms.errors import Closed, InvalidArgument, InvalidTopic, Timeout
 
-from .conftest import Database, Eventually, MakeCache
+from .conftest import Database, MakeCache
 
 
 @pytest.fixture

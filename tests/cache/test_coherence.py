@@ -11,6 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkms
+from tests.support.buses import Eventually
 from zkms.cache import Cache, CacheEvent
 from zkms.cache.node import CacheNode
 from zkms.cache.pulse import BEATS
@@ -19,7 +20,7 @@ from zkms.cache.tickets import Tickets
 from zkms.testing import Proxy, expire
 from zkms.tree.paths import Tree
 
-from .conftest import Database, Eventually, MakeCache
+from .conftest import Database, MakeCache
 
 SHORT = {"session_timeout": 3.0}
 
@@ -115,7 +116,7 @@ def cut_off_for_longer_than_its_session(node: MakeCache, proxy: Proxy, eventuall
     assert there.invalidate(1, wait=10.0), "the dead are not waited for"
     served = cut.get(1)
     proxy.heal()
-    eventually(lambda: cut.trusted and cut._bus.session.generation > 1, what="trust")
+    eventually(lambda: cut.trusted and cut._bus.parts.session.generation > 1, what="trust")
     return cut, served
 
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 
 import cachetools
 import pytest
 
-import zkms
+from tests.support.buses import Connect, Eventually
 from zkms.cache import Coherent, coherent
 from zkms.cache.tickets import Leases
 from zkms.errors import InvalidArgument
-
-from .conftest import Eventually
-
-Connect = Callable[..., zkms.Bus]
 
 
 @pytest.fixture

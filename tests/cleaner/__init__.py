@@ -1,0 +1,1 @@
+"""Tests of zkms_cleaner: election, duties, daemon."""

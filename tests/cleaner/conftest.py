@@ -10,26 +10,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from zkms_cleaner import Election, Lead
 
-import zkms
+from tests.support.buses import Connect
 from zkms.bus import Bus
-from zkms.server.server import Server
 
-Connect = Callable[..., Bus]
 Spawn = Callable[..., subprocess.Popen[str]]
-
-
-@pytest.fixture
-def connect(zookeeper: Server, zookeeper_root: str) -> Iterator[Connect]:
-    """Connect a bus under the test's root that stands for no election unless asked to; closed afterwards."""
-    buses: list[Bus] = []
-
-    def start(**options: object) -> Bus:
-        buses.append(zkms.connect(zookeeper.hosts, zookeeper_root, **{"cleaner": False, **options}))
-        return buses[-1]
-
-    yield start
-    for bus in buses:
-        bus.close(timeout=1.0)
 
 
 @pytest.fixture
@@ -41,7 +25,7 @@ def observer(connect: Connect) -> Bus:
 @pytest.fixture
 def lead(observer: Bus) -> Lead:
     """The lead, held by the observer."""
-    held = Election(observer.session, observer.tree, observer.client_id).lead()
+    held = Election(observer.parts.session, observer.parts.tree, observer.client_id).lead()
     assert held is not None
     return held
 

@@ -10,7 +10,7 @@ from zkms.zookeeper.operations import Create
 
 def make_orphan(bus: Bus, client: str = "ghost", topic: str = "users", entries: int = 3) -> str:
     """A queue as a dead subscriber leaves it; returns its path."""
-    tree, session = bus.tree, bus.session
+    tree, session = bus.parts.tree, bus.parts.session
     for path, data in (
         (tree.topic(topic), b""),
         (tree.subscription(client), b""),
@@ -27,10 +27,10 @@ def make_orphan(bus: Bus, client: str = "ghost", topic: str = "users", entries: 
 
 def messages(bus: Bus, queue: str) -> int:
     """How many messages wait in a queue."""
-    return sum(parse_entry(name).messages for name in bus.session.children(queue)[0])
+    return sum(parse_entry(name).messages for name in bus.parts.session.children(queue)[0])
 
 
 def entries(bus: Bus, queue: str) -> int:
     """How many entries a queue has; 0 for one that does not exist."""
-    stat = bus.session.exists(queue)
+    stat = bus.parts.session.exists(queue)
     return stat.numChildren if stat is not None else 0

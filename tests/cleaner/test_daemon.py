@@ -113,7 +113,7 @@ def run(zookeeper: Server, zookeeper_root: str) -> Callable[..., subprocess.Comp
 
 def candidates(bus: Bus) -> int:
     """How many stand for election."""
-    return len(bus.session.children(bus.tree.cleaner)[0])
+    return len(bus.parts.session.children(bus.parts.tree.cleaner)[0])
 
 
 # -- the daemon --------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_it_purges_an_orphan_and_says_so_in_log_and_metrics(
     queue = make_orphan(observer, entries=7)
     daemon = start("--interval", "0.2", "--grace", "0.5", "--metrics-port", "0")
     eventually(lambda: daemon.metric("purged_queues_total") == 1, what="the purge")
-    assert observer.session.exists(queue) is None
+    assert observer.parts.session.exists(queue) is None
     assert f"purged queue {queue} (7 entries): its subscriber, client ghost, is gone" in daemon.log
     assert daemon.metric("leading") == 1
     assert daemon.metric("purged_entries_total") == 7
@@ -177,11 +177,11 @@ def test_told_to_stop_in_the_middle_of_a_sweep_it_cuts_that_short(
     eventually(lambda: sum(entries(observer, queue) for queue in queues) < 32_000)
     daemon.popen.terminate()
     assert daemon.popen.wait(10) == 0
-    lead = Election(observer.session, observer.tree, observer.client_id).lead()
+    lead = Election(observer.parts.session, observer.parts.tree, observer.client_id).lead()
     assert lead is not None
-    Sweeper(observer.session, observer.tree, grace=30.0).sweep(lead)
-    Sweeper(observer.session, observer.tree, grace=0.0).sweep(lead)
-    assert observer.session.children(observer.tree.messages)[0] == []
+    Sweeper(observer.parts.session, observer.parts.tree, grace=30.0).sweep(lead)
+    Sweeper(observer.parts.session, observer.parts.tree, grace=0.0).sweep(lead)
+    assert observer.parts.session.children(observer.parts.tree.messages)[0] == []
 
 
 def test_of_two_one_leads_and_the_other_takes_over(start: Start, eventually: Callable[..., None]) -> None:
@@ -271,7 +271,7 @@ def test_systemd_is_not_told_ready_where_the_tree_is_not_for_us(
 ) -> None:
     """One that a newer zkms has written ends the daemon with exit code 1 before it is ready."""
     path, hear = systemd
-    observer.session.multi([SetData(observer.tree.root, encode(Layout(999)))])
+    observer.parts.session.multi([SetData(observer.parts.tree.root, encode(Layout(999)))])
     daemon = start(env={"NOTIFY_SOCKET": path})
     assert daemon.popen.wait(20) == 1
     assert "upgrade zkms" in daemon.log
@@ -288,7 +288,7 @@ def test_once_waits_the_grace_out_and_purges(observer: Bus, run: Callable[..., A
     done = run("--once", "--grace", "1.5")
     assert done.returncode == 0
     assert time.monotonic() - began >= 1.5
-    assert observer.session.exists(queue) is None
+    assert observer.parts.session.exists(queue) is None
     assert queue in done.stdout
     assert "its subscriber, client ghost, is gone" in done.stdout
     assert "waiting 1.5 s of grace" in done.stderr
@@ -306,7 +306,7 @@ def test_once_with_no_grace_purges_at_once_and_prints_json(observer: Bus, run: C
 
 def test_once_gives_up_where_another_leads(observer: Bus, run: Callable[..., Any]) -> None:
     """It says who, and that nothing was changed."""
-    assert Election(observer.session, observer.tree, observer.client_id).lead() is not None
+    assert Election(observer.parts.session, observer.parts.tree, observer.client_id).lead() is not None
     queue = make_orphan(observer)
     done = run("--once", "--grace", "0", "--timeout", "0.5")
     assert done.returncode == 4
@@ -317,7 +317,7 @@ def test_once_gives_up_where_another_leads(observer: Bus, run: Callable[..., Any
 
 def test_a_dry_run_tells_and_changes_nothing(observer: Bus, run: Callable[..., Any]) -> None:
     """No znode below the root is written, made or removed; the lead is not needed."""
-    assert Election(observer.session, observer.tree, observer.client_id).lead() is not None
+    assert Election(observer.parts.session, observer.parts.tree, observer.client_id).lead() is not None
     queue = make_orphan(observer)
     before = _everything(observer)
     done = run("--dry-run", "--grace", "45")
@@ -330,10 +330,10 @@ def test_a_dry_run_tells_and_changes_nothing(observer: Bus, run: Callable[..., A
 
 
 def _everything(bus: Bus) -> dict[str, tuple[int, int, int]]:
-    found, paths = {}, [bus.tree.root]
+    found, paths = {}, [bus.parts.tree.root]
     while paths:
         path = paths.pop()
-        names, stat = bus.session.children(path)
+        names, stat = bus.parts.session.children(path)
         found[path] = stat.mzxid, stat.cversion, stat.version
         paths += [f"{path}/{name}" for name in names]
     return found
@@ -347,7 +347,7 @@ def test_where_there_is_no_tree_none_is_made(
     done = run(option, "--json", root=f"{zookeeper_root}/elsewhere")
     assert (done.returncode, json.loads(done.stdout)) == (0, [])
     assert "no zkms tree" in done.stderr
-    assert observer.session.exists(f"{zookeeper_root}/elsewhere") is None
+    assert observer.parts.session.exists(f"{zookeeper_root}/elsewhere") is None
 
 
 @pytest.mark.parametrize("option", ["--once", "--dry-run"])
@@ -425,7 +425,7 @@ def test_without_prometheus_client_the_extra_is_named(run: Callable[..., Any], t
 
 def test_it_is_also_a_command_of_zkms(observer: Bus, zookeeper: Server, zookeeper_root: str) -> None:
     """The same command, with the options before or after its name."""
-    observer.session.multi([Create(observer.tree.subscription("ghost"))])
+    observer.parts.session.multi([Create(observer.parts.tree.subscription("ghost"))])
     done = subprocess.run(
         [sys.executable, "-m", "zkms", "--hosts", zookeeper.hosts, "--json", "cleaner", "--dry-run"],
         capture_output=True,

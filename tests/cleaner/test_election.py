@@ -18,12 +18,12 @@ from zkms.zookeeper.session import State, failed_with
 
 def stand(bus: Bus) -> Election:
     """A candidate for this bus."""
-    return Election(bus.session, bus.tree, bus.client_id)
+    return Election(bus.parts.session, bus.parts.tree, bus.client_id)
 
 
 def candidates(bus: Bus) -> list[str]:
     """Who stands."""
-    return sorted(bus.session.children(bus.tree.cleaner)[0], key=lambda name: name[-10:])
+    return sorted(bus.parts.session.children(bus.parts.tree.cleaner)[0], key=lambda name: name[-10:])
 
 
 def test_the_first_to_stand_leads_and_the_others_wait_in_line(connect: Callable[..., Bus]) -> None:
@@ -86,15 +86,15 @@ def test_a_leader_whose_session_expired_stands_again_behind_the_others(
     old = first.lead()
     assert old is not None
     assert second.lead() is None
-    generation = bus.session.generation
+    generation = bus.parts.session.generation
     expire(bus)
-    eventually(lambda: bus.session.generation > generation)
+    eventually(lambda: bus.parts.session.generation > generation)
     assert not first.standing
     assert first.lead() is None
     assert first.standing
     assert second.lead() is not None
     with pytest.raises(TransactionFailed) as refused:
-        bus.session.multi([*old.guard, SetData(bus.tree.cleaner, b"")])
+        bus.parts.session.multi([*old.guard, SetData(bus.parts.tree.cleaner, b"")])
     assert refused.value.index == 0
     assert failed_with(refused.value, NodeMissing, path=old.path)
 
@@ -105,7 +105,7 @@ def test_a_candidate_that_somebody_removed_stands_again(connect: Callable[..., B
     election = stand(bus)
     lead = election.lead()
     assert lead is not None
-    bus.session.multi([Delete(lead.path)])
+    bus.parts.session.multi([Delete(lead.path)])
     assert election.lead() is None
     assert election.wake.is_set()
     again = election.lead()
@@ -117,7 +117,7 @@ def test_what_no_session_holds_is_no_candidate(connect: Callable[..., Bus]) -> N
     """A persistent znode that looks like one, and names that do not, block nobody."""
     bus = connect()
     for name in ("ghost_0000000000", "garbage", "0123456789", "x_" + "\u0660" * 10):
-        bus.session.multi([Create(f"{bus.tree.cleaner}/{name}")])
+        bus.parts.session.multi([Create(f"{bus.parts.tree.cleaner}/{name}")])
     election = stand(bus)
     assert election.lead() is not None
     assert election.lead() is not None
@@ -132,7 +132,7 @@ def test_a_lost_reply_makes_no_second_candidate(
         proxy.cut_reply(op="multi")
         with pytest.raises(ConnectionLost):
             election.lead()
-        eventually(lambda: bus.session.state is State.CONNECTED)
+        eventually(lambda: bus.parts.session.state is State.CONNECTED)
         assert election.lead() is not None
         assert len(candidates(observer)) == 1
 
@@ -147,6 +147,6 @@ def test_a_lost_reply_keeps_nobody_from_leading(
         with pytest.raises(ConnectionLost):
             unlucky.lead()
         assert other.lead() is None
-        eventually(lambda: bus.session.state is State.CONNECTED)
+        eventually(lambda: bus.parts.session.state is State.CONNECTED)
         assert unlucky.lead() is None  # it stands behind the other one now
         eventually(lambda: other.lead() is not None)

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 from zkms_cleaner import Lead, Sweeper
 from zkms_cleaner.leftovers import ID_WINDOW, TOPIC_IDLE, Leftovers
 
 import zkms
+from tests.support.buses import Connect
 from zkms import Bus, DuplicateMessage
 from zkms.errors import TransactionFailed
 from zkms.zookeeper.operations import Delete
 
-Connect = Callable[..., Bus]
-
 
 def sweep(bus: Bus, lead: Lead, later: float = 0.0, **options: float) -> list[str]:
     """Sweep as if it were so many seconds later; the kinds of what was removed."""
-    sweeper = Sweeper(bus.session, bus.tree, grace=0.0, wall_clock=lambda: time.time() + later, **options)  # type: ignore[arg-type]
+    sweeper = Sweeper(bus.parts.session, bus.parts.tree, grace=0.0, wall_clock=lambda: time.time() + later, **options)  # type: ignore[arg-type]
     expected = sorted(
         f"{finding.kind} {finding.path}" for finding in sweeper.find() if finding.kind not in ("empty", "nothing")
     )
@@ -64,7 +62,7 @@ def test_what_has_expired_is_no_ack_though_its_subscription_was_made_anew(
     connect().subscribe("users", name="audit").close()
     receipt = observer.publish("users", "over", ttl=60)
     assert sweep(observer, lead, later=120) == ["expired"]
-    observer.session.multi([Delete(observer.tree.registration("users", "audit"))])
+    observer.parts.session.multi([Delete(observer.parts.tree.registration("users", "audit"))])
     connect().subscribe("users", name="audit")
     assert "expired" in receipt.wait(1).gone["audit"]
 
@@ -128,7 +126,7 @@ def test_what_a_subscription_that_is_gone_knew_of_itself_is_removed(
 ) -> None:
     """Somebody removed the registration by hand: its queue and its ledgers go."""
     connect().subscribe("jobs", group="workers", partitions=2).close()
-    observer.session.multi([Delete(observer.tree.registration("jobs", "workers"))])
+    observer.parts.session.multi([Delete(observer.parts.tree.registration("jobs", "workers"))])
     kinds = sweep(observer, lead)
     assert sorted(set(kinds)) == ["group", "queue"]
     assert observer.queues() == []
@@ -140,7 +138,7 @@ def test_a_group_that_is_enrolled_again_meanwhile_keeps_what_it_knows(
 ) -> None:
     """Its registration was removed by hand, and the topic perhaps too; it was found so, and is there when it is due."""
     connect().subscribe("jobs", group="workers", partitions=2).close()
-    tree, session = observer.tree, observer.session
+    tree, session = observer.parts.tree, observer.parts.session
     gone = [tree.registration("jobs", "workers"), *([tree.topic("jobs")] if topic_too else [])]
     session.multi([Delete(path) for path in gone])
     [(finding, operations)] = Leftovers(session, tree).find({})

@@ -185,7 +185,7 @@ def test_the_image_purges_an_orphan_answers_its_probes_and_stops_cleanly(
         )
         try:
             eventually(
-                lambda: observer.session.exists(queue) is None or _ended(container), timeout=60, what="the purge"
+                lambda: observer.parts.session.exists(queue) is None or _ended(container), timeout=60, what="the purge"
             )
             assert _get(port, "/healthz") == 200
             assert _get(port, "/readyz") == 200
@@ -196,7 +196,7 @@ def test_the_image_purges_an_orphan_answers_its_probes_and_stops_cleanly(
             container.stop(timeout=15)
             assert time.monotonic() - began < 10
             assert container.wait()["StatusCode"] == 0
-            assert observer.session.children(observer.tree.cleaner)[0] == []
+            assert observer.parts.session.children(observer.parts.tree.cleaner)[0] == []
         finally:
             container.remove(force=True)
 

@@ -42,22 +42,22 @@ def test_a_killed_subscriber_with_10_000_messages_is_purged_in_time_and_its_neig
     waiting = connect().subscribe("users", ack="manual")
     with ThreadPoolExecutor(16) as pool:  # a few thousand znodes
         list(pool.map(lambda number: observer.publish("users", number, timeout=60.0), range(count)))
-    queue, spared = observer.tree.queue(dead, "users"), observer.tree.queue(waiting.id, "users")
+    queue, spared = observer.parts.tree.queue(dead, "users"), observer.parts.tree.queue(waiting.id, "users")
     assert (messages(observer, queue), messages(observer, spared)) == (count, count)
-    cleaner = Cleaner(observer.session, observer.tree, observer.client_id, interval=interval, grace=grace)
+    cleaner = Cleaner(observer.parts.session, observer.parts.tree, observer.client_id, interval=interval, grace=grace)
     cleaner.start()
     try:
         victim.kill()
         killed = time.monotonic()
-        eventually(lambda: observer.session.exists(queue) is None, timeout=60.0)
+        eventually(lambda: observer.parts.session.exists(queue) is None, timeout=60.0)
         took = time.monotonic() - killed
     finally:
         cleaner.close()
     # ZooKeeper expires sessions by ticks, and the last sweep needs its time: a second for each.
     assert grace <= took <= SESSION_TIMEOUT + grace + interval + 2.0
-    assert observer.session.exists(observer.tree.subscription(dead)) is None
+    assert observer.parts.session.exists(observer.parts.tree.subscription(dead)) is None
     assert messages(observer, spared) == count
-    state, stat = observer.session.get(spared)
+    state, stat = observer.parts.session.get(spared)
     assert (decode(state, QueueState).gone, stat.version) == ("", 0)
     observer.publish("users", count)
     eventually(lambda: len(received) == count + 1)
@@ -80,9 +80,9 @@ def stopped_and_continued(
     assert leader.stdout is not None
     assert leader.stdin is not None
     assert leader.stdout.readline() == f"at {step}\n"
-    assert len(observer.session.children(observer.tree.cleaner)[0]) == 1
+    assert len(observer.parts.session.children(observer.parts.tree.cleaner)[0]) == 1
     leader.send_signal(signal.SIGSTOP)
-    eventually(lambda: observer.session.children(observer.tree.cleaner)[0] == [], what="the expiry")
+    eventually(lambda: observer.parts.session.children(observer.parts.tree.cleaner)[0] == [], what="the expiry")
     before = entries(observer, queue)
     leader.stdin.write("go on\n")
     leader.stdin.flush()
@@ -100,7 +100,7 @@ def test_a_cleaner_stopped_past_its_session_and_continued_deletes_nothing_more(
     assert ended == "refused"
     assert before == after
     assert before == (2000 if step == "1" else 2000 - 50 * (int(step) - 1))
-    gone = decode(observer.session.get(observer.tree.queue("ghost", "users"))[0], QueueState).gone
+    gone = decode(observer.parts.session.get(observer.parts.tree.queue("ghost", "users"))[0], QueueState).gone
     assert gone == ("" if step == "1" else PURGED)
 
 
@@ -123,7 +123,7 @@ def test_an_unexpected_error_in_a_sweep_is_counted_and_the_next_one_works(
     queue = make_orphan(observer)
     errors: list[Exception] = []
     cleaner = Cleaner(
-        observer.session, observer.tree, observer.client_id, interval=0.1, grace=0.0, failed=errors.append
+        observer.parts.session, observer.parts.tree, observer.client_id, interval=0.1, grace=0.0, failed=errors.append
     )
     real, calls = cleaner._sweeper.find, iter(range(3))
 
@@ -135,7 +135,7 @@ def test_an_unexpected_error_in_a_sweep_is_counted_and_the_next_one_works(
     monkeypatch.setattr(cleaner._sweeper, "find", find)
     cleaner.start()
     try:
-        eventually(lambda: observer.session.exists(queue) is None)
+        eventually(lambda: observer.parts.session.exists(queue) is None)
         eventually(lambda: cleaner.failures == 0)
     finally:
         cleaner.close()
@@ -148,10 +148,10 @@ def test_the_next_sweep_comes_when_a_grace_is_over_not_an_interval_later(
 ) -> None:
     """A long interval delays the finding of an orphan, not its removal."""
     queue = make_orphan(observer)
-    cleaner = Cleaner(observer.session, observer.tree, observer.client_id, interval=600.0, grace=1.5)
+    cleaner = Cleaner(observer.parts.session, observer.parts.tree, observer.client_id, interval=600.0, grace=1.5)
     cleaner.start()
     try:
-        eventually(lambda: observer.session.exists(queue) is None, timeout=20.0)
+        eventually(lambda: observer.parts.session.exists(queue) is None, timeout=20.0)
     finally:
         cleaner.close()
 
@@ -162,7 +162,7 @@ def test_every_client_takes_part_in_the_election_unless_it_opts_out(
     """One that closes gives up its candidacy at once."""
     connect(cleaner=False)
     clients = [connect(cleaner=True) for _ in range(2)]
-    eventually(lambda: len(observer.session.children(observer.tree.cleaner)[0]) == 2)
+    eventually(lambda: len(observer.parts.session.children(observer.parts.tree.cleaner)[0]) == 2)
     clients[0].close()
-    assert len(observer.session.children(observer.tree.cleaner)[0]) == 1
+    assert len(observer.parts.session.children(observer.parts.tree.cleaner)[0]) == 1
     assert not [thread for thread in threading.enumerate() if thread.name == "zkms-cleaner"][1:]

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
-from zkms_cleaner import Cut, Election, Finding, Lead, Sweeper
+from zkms_cleaner import Election, Lead, OrphanFinding, SweepCut, Sweeper
 from zkms_cleaner.orphans import PURGED
 
 import zkms
@@ -38,10 +38,10 @@ class Clock:
 
 def sweeper(bus: Bus, grace: float = 0.0, **options: Any) -> Sweeper:
     """A sweeper on the test's tree."""
-    return Sweeper(bus.session, bus.tree, grace=grace, **options)
+    return Sweeper(bus.parts.session, bus.parts.tree, grace=grace, **options)
 
 
-def kinds(findings: list[Finding]) -> list[tuple[str, str]]:
+def kinds(findings: list[OrphanFinding]) -> list[tuple[str, str]]:
     """What was found, briefly."""
     return sorted((finding.kind, finding.path.rsplit("/", 1)[1]) for finding in findings)
 
@@ -54,7 +54,7 @@ def test_an_orphan_is_found_condemned_and_removed_with_its_subscription(observer
     assert found[0].reason == "its subscriber, client ghost, is gone"
     swept = sweeper(observer).sweep(lead)
     assert [(f.path, f.entries) for f in swept.removed] == [(queue, 5)]
-    assert observer.session.exists(observer.tree.subscription("ghost")) is None
+    assert observer.parts.session.exists(observer.parts.tree.subscription("ghost")) is None
     assert sweeper(observer).find() == []
 
 
@@ -64,15 +64,15 @@ def test_queues_of_any_length_are_removed(observer: Bus, lead: Lead, count: int)
     queue = make_orphan(observer, entries=count)
     swept = sweeper(observer).sweep(lead)
     assert [(f.path, f.entries) for f in swept.removed] == [(queue, count)]
-    assert observer.session.children(observer.tree.messages)[0] == []
+    assert observer.parts.session.children(observer.parts.tree.messages)[0] == []
 
 
 def test_queues_with_the_longest_names_are_removed(observer: Bus, lead: Lead) -> None:
     """A thousand of their paths are more than one transaction holds."""
     make_orphan(observer, "g" * 255, "t" * 255, 0)
-    queue = observer.tree.queue("g" * 255, "t" * 255)
+    queue = observer.parts.tree.queue("g" * 255, "t" * 255)
     for _ in range(15):
-        observer.session.multi([Create(f"{queue}/f.1.4.", sequence=True)] * 100)
+        observer.parts.session.multi([Create(f"{queue}/f.1.4.", sequence=True)] * 100)
     assert [f.entries for f in sweeper(observer).sweep(lead).removed] == [1500]
 
 
@@ -82,7 +82,7 @@ def test_several_queues_of_one_dead_client_go_with_their_subscription(observer: 
         make_orphan(observer, "ghost", topic, count)
     swept = sweeper(observer).sweep(lead)
     assert sorted(f.entries for f in swept.removed) == [0, 1, 2, 300]
-    assert observer.session.children(observer.tree.messages)[0] == []
+    assert observer.parts.session.children(observer.parts.tree.messages)[0] == []
 
 
 def test_a_live_neighbours_queue_is_never_touched(observer: Bus, lead: Lead, connect: Callable[..., Bus]) -> None:
@@ -91,10 +91,10 @@ def test_a_live_neighbours_queue_is_never_touched(observer: Bus, lead: Lead, con
     make_orphan(observer, entries=300)
     for number in range(20):
         observer.publish("users", number)
-    before = observer.session.get(observer.tree.queue(neighbour.id, "users"))
+    before = observer.parts.session.get(observer.parts.tree.queue(neighbour.id, "users"))
     swept = sweeper(observer).sweep(lead)
     assert kinds(swept.removed) == [("queue", "users")]
-    after = observer.session.get(observer.tree.queue(neighbour.id, "users"))
+    after = observer.parts.session.get(observer.parts.tree.queue(neighbour.id, "users"))
     assert (after[0], after[1].version, after[1].numChildren) == (before[0], before[1].version, before[1].numChildren)
     received = [neighbour.get(5.0) for _ in range(20)]
     assert [message.data for message in received if message] == list(range(20))
@@ -122,8 +122,8 @@ def test_grace_begins_anew_for_a_queue_whose_owner_was_back_in_between(observer:
     cleaner = sweeper(observer, grace=30.0, clock=clock)
     cleaner.sweep(lead)
     clock.now += 29
-    data, stat = observer.session.get(queue)
-    observer.session.multi([SetData(queue, data, stat.version)])  # what registering again does to it
+    data, stat = observer.parts.session.get(queue)
+    observer.parts.session.multi([SetData(queue, data, stat.version)])  # what registering again does to it
     clock.now += 2
     assert [f.due_in for f in cleaner.sweep(lead).waiting] == [30.0]
 
@@ -135,8 +135,8 @@ def test_grace_begins_anew_with_a_new_lead(observer: Bus, lead: Lead) -> None:
     cleaner = sweeper(observer, grace=30.0, clock=clock)
     cleaner.sweep(lead)
     clock.now += 3600
-    path = f"{observer.tree.cleaner}/again_0000000099"
-    observer.session.multi([Create(path, ephemeral=True)])
+    path = f"{observer.parts.tree.cleaner}/again_0000000099"
+    observer.parts.session.multi([Create(path, ephemeral=True)])
     swept = cleaner.sweep(Lead(path))
     assert swept.removed == []
     assert [f.due_in for f in swept.waiting] == [30.0]
@@ -145,7 +145,7 @@ def test_grace_begins_anew_with_a_new_lead(observer: Bus, lead: Lead) -> None:
 def test_what_an_earlier_leader_has_condemned_needs_no_grace(observer: Bus, lead: Lead) -> None:
     """Nobody can come back to it; what is left is the rest of the work."""
     queue = make_orphan(observer)
-    observer.session.multi([SetData(queue, encode(QueueState("ghost", gone=PURGED)))])
+    observer.parts.session.multi([SetData(queue, encode(QueueState("ghost", gone=PURGED)))])
     assert [f.path for f in sweeper(observer, grace=30.0).sweep(lead).removed] == [queue]
 
 
@@ -160,16 +160,18 @@ def test_a_registration_that_appears_between_finding_and_condemning_wins(
     cleaner = sweeper(observer)
     find = cleaner.find
 
-    def then_it_registers() -> list[Finding]:
+    def then_it_registers() -> list[OrphanFinding]:
         found = find()
         registration = encode(Registration("ghost", 100))
-        observer.session.multi([Create(observer.tree.registration("users", "ghost"), registration, ephemeral=True)])
+        observer.parts.session.multi(
+            [Create(observer.parts.tree.registration("users", "ghost"), registration, ephemeral=True)]
+        )
         return found
 
     monkeypatch.setattr(cleaner, "find", then_it_registers)
     swept = cleaner.sweep(lead)
     assert (swept.removed, swept.failed) == ([], 0)
-    assert decode(observer.session.get(queue)[0], QueueState).gone == ""
+    assert decode(observer.parts.session.get(queue)[0], QueueState).gone == ""
     assert entries(observer, queue) == 3
 
 
@@ -181,15 +183,15 @@ def test_a_queue_that_was_written_between_finding_and_condemning_stays(
     cleaner = sweeper(observer)
     find = cleaner.find
 
-    def then_it_is_written() -> list[Finding]:
+    def then_it_is_written() -> list[OrphanFinding]:
         found = find()
-        observer.session.multi([SetData(queue, encode(QueueState("ghost")))])
+        observer.parts.session.multi([SetData(queue, encode(QueueState("ghost")))])
         return found
 
     monkeypatch.setattr(cleaner, "find", then_it_is_written)
     assert cleaner.sweep(lead).removed == []
     assert entries(observer, queue) == 3
-    assert decode(observer.session.get(queue)[0], QueueState) == QueueState("ghost")  # not condemned either
+    assert decode(observer.parts.session.get(queue)[0], QueueState) == QueueState("ghost")  # not condemned either
 
 
 def test_one_that_came_back_does_not_save_the_others(
@@ -201,15 +203,17 @@ def test_one_that_came_back_does_not_save_the_others(
     cleaner = sweeper(observer)
     find = cleaner.find
 
-    def then_one_registers() -> list[Finding]:
+    def then_one_registers() -> list[OrphanFinding]:
         found = find()
         registration = encode(Registration("ghost-7", 100))
-        observer.session.multi([Create(observer.tree.registration("users", "ghost-7"), registration, ephemeral=True)])
+        observer.parts.session.multi(
+            [Create(observer.parts.tree.registration("users", "ghost-7"), registration, ephemeral=True)]
+        )
         return found
 
     monkeypatch.setattr(cleaner, "find", then_one_registers)
     assert len(cleaner.sweep(lead).removed) == 19
-    assert observer.session.children(observer.tree.messages)[0] == ["ghost-7"]
+    assert observer.parts.session.children(observer.parts.tree.messages)[0] == ["ghost-7"]
 
 
 @pytest.mark.parametrize("purged", [True, False], ids=["removed", "condemned"])
@@ -232,11 +236,11 @@ def test_a_subscriber_that_comes_back_too_late_gets_a_new_queue_and_a_gap(
         observer.publish("users", "before")
         proxy.refuse()
         expire_elsewhere(bus, zookeeper.hosts)
-        queue = bus.tree.queue(old, "users")
+        queue = bus.parts.tree.queue(old, "users")
         if purged:
             assert [f.path for f in sweeper(observer).sweep(lead).removed] == [queue]
         else:
-            observer.session.multi([SetData(queue, encode(QueueState(bus.client_id, gone=PURGED)))])
+            observer.parts.session.multi([SetData(queue, encode(QueueState(bus.client_id, gone=PURGED)))])
         proxy.heal()
         eventually(lambda: observer.subscriptions("users"))
         observer.publish("users", "after")
@@ -256,7 +260,7 @@ def test_a_subscriber_that_moves_to_a_new_queue_with_a_lost_reply_reads_that_one
         subscription = bus.subscribe("users", ack="manual", on_gap=gaps.append)
         old = subscription.id
         cut = proxy.cut_reply(op="multi")
-        observer.session.multi([Delete(bus.tree.queue(old, "users"))])
+        observer.parts.session.multi([Delete(bus.parts.tree.queue(old, "users"))])
         assert cut.wait(10.0)
         eventually(lambda: subscription.id != old)
         observer.publish("users", "after")
@@ -269,10 +273,10 @@ def test_a_subscriber_that_moves_to_a_new_queue_with_a_lost_reply_reads_that_one
 
 def expire_elsewhere(bus: Bus, hosts: str) -> None:
     """Expire the session of a bus that cannot reach ZooKeeper itself."""
-    assert bus.session.client_id is not None
-    session_id = bus.session.client_id[0]
+    assert bus.parts.session.client_id is not None
+    session_id = bus.parts.session.client_id[0]
     while True:
-        client = KazooClient(hosts, client_id=bus.session.client_id)
+        client = KazooClient(hosts, client_id=bus.parts.session.client_id)
         client.start()
         granted = client.client_id[0]
         client.stop()
@@ -287,18 +291,18 @@ def test_condemning_moves_the_epoch_so_that_a_stale_publisher_looks_again(
     """A publisher that still believes in the dead subscriber stores nothing in its queue, and reaches the living."""
     publisher, neighbour = connect(), connect().subscribe("users")
     queue = make_orphan(observer, entries=0)
-    registration = observer.tree.registration("users", "ghost")
-    observer.session.multi([Create(registration, encode(Registration("ghost", 100)), ephemeral=True)])
-    observer.session.multi([SetData(observer.tree.topic("users"), b"")])
+    registration = observer.parts.tree.registration("users", "ghost")
+    observer.parts.session.multi([Create(registration, encode(Registration("ghost", 100)), ephemeral=True)])
+    observer.parts.session.multi([SetData(observer.parts.tree.topic("users"), b"")])
     stale = publisher._membership.refresh("users")
     assert "ghost" in [member.subscription for member in stale.members]
-    observer.session.multi([Delete(registration)])
-    epoch = observer.session.exists(observer.tree.topic("users"))
+    observer.parts.session.multi([Delete(registration)])
+    epoch = observer.parts.session.exists(observer.parts.tree.topic("users"))
     cleaner = sweeper(observer)
     monkeypatch.setattr(cleaner, "_remove_small", lambda *_: [])
     monkeypatch.setattr(cleaner, "_remove_large", lambda *_: [])
     cleaner.sweep(lead)
-    moved = observer.session.exists(observer.tree.topic("users"))
+    moved = observer.parts.session.exists(observer.parts.tree.topic("users"))
     assert epoch is not None
     assert moved is not None
     assert moved.version > epoch.version
@@ -320,10 +324,10 @@ def test_a_receipt_tells_a_purged_subscriber_from_one_that_acked(
     victim = connect()
     subscription = victim.subscribe("users", ack="manual")
     receipt = observer.publish("users", 1)
-    victim.registrar.close()
-    generation = victim.session.generation
+    victim.parts.live_registration.close()
+    generation = victim.parts.session.generation
     expire(victim)
-    eventually(lambda: victim.session.generation > generation)
+    eventually(lambda: victim.parts.session.generation > generation)
     sweeper(observer).sweep(lead)
     assert set(receipt.wait(5.0).gone) == {subscription.id}
     assert receipt.acked == ()
@@ -335,26 +339,26 @@ def test_a_receipt_tells_a_purged_subscriber_from_one_that_acked(
 def test_a_flag_goes_with_its_queue_and_alone_if_it_was_left(observer: Bus, lead: Lead) -> None:
     """The epoch moves, since publishers have the flag in their snapshots."""
     make_orphan(observer)
-    flags = [observer.tree.full_flag("users", name) for name in ("ghost", "nobody")]
+    flags = [observer.parts.tree.full_flag("users", name) for name in ("ghost", "nobody")]
     for flag in flags:
-        observer.session.multi([Create(flag)])
+        observer.parts.session.multi([Create(flag)])
     swept = sweeper(observer).sweep(lead)
     assert kinds(swept.removed) == [("flag", "nobody!"), ("queue", "users")]
-    assert [observer.session.exists(flag) for flag in flags] == [None, None]
+    assert [observer.parts.session.exists(flag) for flag in flags] == [None, None]
 
 
 def test_a_flag_of_a_live_subscription_stays(observer: Bus, lead: Lead, connect: Callable[..., Bus]) -> None:
     """It is what keeps publishers from overfilling its queue."""
     subscription = connect().subscribe("users")
-    flag = observer.tree.full_flag("users", subscription.id)
-    observer.session.multi([Create(flag)])
+    flag = observer.parts.tree.full_flag("users", subscription.id)
+    observer.parts.session.multi([Create(flag)])
     assert sweeper(observer).sweep(lead).removed == []
-    assert observer.session.exists(flag) is not None
+    assert observer.parts.session.exists(flag) is not None
 
 
 def test_a_subscription_without_queues_goes(observer: Bus, lead: Lead) -> None:
     """Left by a removal that was cut short."""
-    observer.session.multi([Create(observer.tree.subscription("ghost"))])
+    observer.parts.session.multi([Create(observer.parts.tree.subscription("ghost"))])
     assert kinds(sweeper(observer).sweep(lead).removed) == [("empty", "ghost")]
 
 
@@ -366,12 +370,14 @@ def test_producers_go_when_their_client_is_gone_and_they_were_silent_for_long(
     publisher.subscribe("users")
     publisher.publish("users", 1)
     for name, owner in (("ghost", "ghost"), ("orders", "ghost")):
-        observer.session.multi([Create(observer.tree.producer(name), encode(ProducerState(owner, 7)))])
+        observer.parts.session.multi([Create(observer.parts.tree.producer(name), encode(ProducerState(owner, 7)))])
     young = sweeper(observer, wall_clock=lambda: time.time() + 3000)
     assert young.sweep(lead).removed == []
     old = sweeper(observer, wall_clock=lambda: time.time() + 4000)
     assert kinds(old.sweep(lead).removed) == [("producer", "ghost")]
-    assert sorted(observer.session.children(observer.tree.producers)[0]) == sorted(["orders", publisher.client_id])
+    assert sorted(observer.parts.session.children(observer.parts.tree.producers)[0]) == sorted(
+        ["orders", publisher.client_id]
+    )
 
 
 @pytest.mark.parametrize("sign", ["connects", "publishes"])
@@ -379,31 +385,33 @@ def test_a_producer_that_shows_a_sign_of_life_at_the_last_moment_stays(
     observer: Bus, lead: Lead, monkeypatch: pytest.MonkeyPatch, sign: str
 ) -> None:
     """Between finding and removing its client comes back, or has written: the numbers are kept."""
-    path = observer.tree.producer("ghost")
-    observer.session.multi([Create(path, encode(ProducerState("ghost", 7)))])
+    path = observer.parts.tree.producer("ghost")
+    observer.parts.session.multi([Create(path, encode(ProducerState("ghost", 7)))])
     cleaner = sweeper(observer, wall_clock=lambda: time.time() + 4000)
     find = cleaner.find
 
-    def then_it_lives() -> list[Finding]:
+    def then_it_lives() -> list[OrphanFinding]:
         found = find()
         assert kinds(found) == [("producer", "ghost")]
-        client = Create(observer.tree.client("ghost"), ephemeral=True)
-        observer.session.multi([client if sign == "connects" else SetData(path, encode(ProducerState("ghost", 8)))])
+        client = Create(observer.parts.tree.client("ghost"), ephemeral=True)
+        observer.parts.session.multi(
+            [client if sign == "connects" else SetData(path, encode(ProducerState("ghost", 8)))]
+        )
         return found
 
     monkeypatch.setattr(cleaner, "find", then_it_lives)
     assert cleaner.sweep(lead).removed == []
-    assert observer.session.exists(path) is not None
+    assert observer.parts.session.exists(path) is not None
 
 
 def test_what_was_set_aside_stays(observer: Bus, lead: Lead) -> None:
     """Quarantined entries of a dead subscriber are evidence, and not the cleaner's."""
     make_orphan(observer)
-    shelf = observer.tree.dead_queue("ghost", "users")
+    shelf = observer.parts.tree.dead_queue("ghost", "users")
     for path in (shelf.rsplit("/", 1)[0], shelf, f"{shelf}/x"):
-        observer.session.multi([Create(path)])
+        observer.parts.session.multi([Create(path)])
     sweeper(observer).sweep(lead)
-    assert observer.session.exists(f"{shelf}/x") is not None
+    assert observer.parts.session.exists(f"{shelf}/x") is not None
 
 
 # -- garbage -----------------------------------------------------------------------------------------------------------
@@ -411,7 +419,7 @@ def test_what_was_set_aside_stays(observer: Bus, lead: Lead) -> None:
 
 def test_garbage_does_not_stop_the_sweep_of_the_others(observer: Bus, lead: Lead) -> None:
     """In messages/, in a queue and below its entries, in subscribers/, in producers/ and in clients/."""
-    tree, session = observer.tree, observer.session
+    tree, session = observer.parts.tree, observer.parts.session
     make_orphan(observer, "a", entries=2)
     make_orphan(observer, "z", entries=2)
     deep = make_orphan(observer, "deep", entries=2)
@@ -447,7 +455,7 @@ def test_a_znode_that_may_not_be_read_or_removed_is_left_and_counted(
     client = KazooClient(zookeeper.hosts, auth_data=[("digest", "other:secret")])
     client.start()
     others = [make_digest_acl("other", "secret", all=True)]
-    locked = [queue, f"{observer.tree.subscribers}/secret", observer.tree.subscription("c")]
+    locked = [queue, f"{observer.parts.tree.subscribers}/secret", observer.parts.tree.subscription("c")]
     for path in locked:
         client.set_acls(path, others)
     try:
@@ -486,7 +494,7 @@ def test_a_sweep_asks_once_a_subscription_and_once_a_topic_and_lists_no_queue(
     zookeeper: Server, zookeeper_root: str, observer: Bus
 ) -> None:
     """A thousand live queues cost a thousand pipelined requests, and a deep one costs no more than an empty one."""
-    tree, session = observer.tree, observer.session
+    tree, session = observer.parts.tree, observer.parts.session
     queue = make_orphan(observer, "deep", entries=2000)
     session.multi([Create(tree.registration("users", "deep"))])
     for start in range(0, 1000, 250):
@@ -510,7 +518,7 @@ def test_hundreds_of_dead_queues_take_few_transactions(zookeeper: Server, zookee
     for number in range(300):
         make_orphan(observer, f"ghost-{number}", entries=1)
     with Proxy(zookeeper.hosts) as proxy, zkms.connect(proxy.hosts, zookeeper_root, cleaner=False) as bus:
-        held = Election(bus.session, bus.tree, bus.client_id).lead()
+        held = Election(bus.parts.session, bus.parts.tree, bus.client_id).lead()
         assert held is not None
         before = proxy.requests
         assert len(sweeper(bus).sweep(held).removed) == 300
@@ -522,28 +530,28 @@ def test_hundreds_of_dead_queues_take_few_transactions(zookeeper: Server, zookee
 ORPHANS: dict[str, Callable[[Bus], object]] = {
     "a small queue": lambda bus: make_orphan(bus, entries=2),
     "a large queue": lambda bus: make_orphan(bus, entries=300),
-    "a condemned queue": lambda bus: bus.session.multi(
+    "a condemned queue": lambda bus: bus.parts.session.multi(
         [SetData(make_orphan(bus, entries=2), encode(QueueState("ghost", gone=PURGED)))]
     ),
-    "an empty subscription": lambda bus: bus.session.multi([Create(bus.tree.subscription("ghost"))]),
-    "a flag": lambda bus: bus.session.multi(
-        [Create(bus.tree.topic("users")), Create(bus.tree.full_flag("users", "ghost"))]
+    "an empty subscription": lambda bus: bus.parts.session.multi([Create(bus.parts.tree.subscription("ghost"))]),
+    "a flag": lambda bus: bus.parts.session.multi(
+        [Create(bus.parts.tree.topic("users")), Create(bus.parts.tree.full_flag("users", "ghost"))]
     ),
-    "a producer": lambda bus: bus.session.multi(
-        [Create(bus.tree.producer("ghost"), encode(ProducerState("ghost", 1)))]
+    "a producer": lambda bus: bus.parts.session.multi(
+        [Create(bus.parts.tree.producer("ghost"), encode(ProducerState("ghost", 1)))]
     ),
 }
 
 
 def snapshot(bus: Bus) -> dict[str, tuple[bytes, int]]:
     """Everything below the test's root but the election: data and version by path."""
-    found, paths = {}, [bus.tree.root]
+    found, paths = {}, [bus.parts.tree.root]
     while paths:
         path = paths.pop()
-        names, _ = bus.session.children(path)
-        data, stat = bus.session.get(path)
+        names, _ = bus.parts.session.children(path)
+        data, stat = bus.parts.session.get(path)
         found[path] = data, stat.version
-        paths += [f"{path}/{name}" for name in names if f"{path}/{name}" != bus.tree.cleaner]
+        paths += [f"{path}/{name}" for name in names if f"{path}/{name}" != bus.parts.tree.cleaner]
     return found
 
 
@@ -554,7 +562,7 @@ def test_without_the_lead_nothing_is_changed(observer: Bus, lead: Lead, what: st
     cleaner = sweeper(observer, wall_clock=lambda: time.time() + 10_000)
     assert [finding.kind for finding in cleaner.find() if finding.kind != "topics"] != []
     before = snapshot(observer)
-    observer.session.multi([Delete(lead.path)])
+    observer.parts.session.multi([Delete(lead.path)])
     with pytest.raises(TransactionFailed) as refused:
         cleaner.sweep(lead)
     assert refused.value.operation.path == lead.path
@@ -569,7 +577,7 @@ def test_the_test_above_notices_a_missing_guard(
     ORPHANS[what](observer)
     monkeypatch.setattr(Lead, "guard", ())
     before = snapshot(observer)
-    observer.session.multi([Delete(lead.path)])
+    observer.parts.session.multi([Delete(lead.path)])
     sweeper(observer, wall_clock=lambda: time.time() + 10_000).sweep(lead)
     assert snapshot(observer) != before
 
@@ -581,16 +589,16 @@ def test_a_sweep_that_is_told_to_stop_stops_between_transactions(
     monkeypatch.setattr("zkms.zookeeper.deletion.BATCH", 100)
     queue = make_orphan(observer, entries=5000)
     steps = iter(range(10))
-    with pytest.raises(Cut):
+    with pytest.raises(SweepCut):
         sweeper(observer, stopped=lambda: next(steps, None) is None).sweep(lead)
     assert 0 < entries(observer, queue) < 5000
-    assert decode(observer.session.get(queue)[0], QueueState).gone == PURGED
+    assert decode(observer.parts.session.get(queue)[0], QueueState).gone == PURGED
     assert kinds(sweeper(observer, grace=30.0).sweep(lead).removed) == [("queue", "users")]
 
 
 def test_a_finding_has_only_public_facts_in_its_text() -> None:
     """What the log says of it."""
-    finding = Finding("queue", "/zkms/messages/a/b", "gone", 3, data=b"secret")
+    finding = OrphanFinding("queue", "/zkms/messages/a/b", "gone", 3, data=b"secret")
     assert str(finding) == "queue /zkms/messages/a/b (3 entries): gone"
     assert msgspec.structs.replace(finding, entries=1).entries == 1
 
@@ -603,12 +611,15 @@ def test_a_queue_that_is_made_anew_while_it_is_removed_keeps_what_comes(
     sub = observer.subscribe("users", name="audit")
     for number in range(count):
         observer.publish("users", number)
-    queue, registration = observer.tree.queue("audit", "users"), observer.tree.registration("users", "audit")
+    queue, registration = (
+        observer.parts.tree.queue("audit", "users"),
+        observer.parts.tree.registration("users", "audit"),
+    )
     sub.close()
-    observer.session.multi([Delete(registration)])
+    observer.parts.session.multi([Delete(registration)])
     condemn = Sweeper._condemn
 
-    def then_come_back(self: Sweeper, *args: Any) -> list[Finding]:
+    def then_come_back(self: Sweeper, *args: Any) -> list[OrphanFinding]:
         condemned = condemn(self, *args)
         observer.subscribe("users", name="audit").close()
         for number in range(count):

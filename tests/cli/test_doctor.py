@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import zkms
+from tests.support.cli import Cli
 from zkms.cli.exit_codes import Exit
 from zkms.cli.operate.checks.server import _session_times, _version
 from zkms.server.embedded import EmbeddedZooKeeper
 from zkms.server.ports import free_ports
 from zkms.server.server import Server
 from zkms.zookeeper.operations import Create
-
-from .conftest import Cli
 
 
 def examine(cli: Cli, *args: str) -> dict[str, list[dict[str, str]]]:
@@ -28,7 +27,7 @@ def examine(cli: Cli, *args: str) -> dict[str, list[dict[str, str]]]:
 def test_a_healthy_tree_has_no_problems(cli: Cli, bus: zkms.Bus, eventually: Callable[..., None]) -> None:
     """Version, limits, speed and the cleaner; an open tree and a talkative server are warnings, which do not count."""
     bus.subscribe("news")
-    eventually(lambda: bus.session.children(bus.tree.cleaner)[0])
+    eventually(lambda: bus.parts.session.children(bus.parts.tree.cleaner)[0])
     done = cli("doctor")
     assert done.returncode == Exit.OK, done.stdout
     for words in ("ZooKeeper 3.9", "median of 5", "goes through", "leads", "open to everybody", "1 connected"):
@@ -48,7 +47,7 @@ def test_nothing_there_yet_is_fine(cli: Cli) -> None:
 
 def test_what_was_left_behind_is_found(cli: Cli, bus: zkms.Bus, kazoo: Any) -> None:
     """Orphans, full queues, garbage registrations, and dead letters: warnings, each with advice."""
-    root = bus.config.root
+    root = bus.parts.context.config.root
     bus.subscribe("news", ack="manual", limit=3)
     for _ in range(6):
         bus.publish("news", "x")
@@ -69,9 +68,9 @@ def test_what_was_left_behind_is_found(cli: Cli, bus: zkms.Bus, kazoo: Any) -> N
 def test_a_backlog_is_told_without_listing_it(cli: Cli, bus: zkms.Bus) -> None:
     """The longest queues by ZooKeeper's own count."""
     subscription = bus.subscribe("news", ack="manual", prefetch=1)
-    queue = bus.tree.queue(subscription.id, "news")
+    queue = bus.parts.tree.queue(subscription.id, "news")
     for _ in range(5):
-        bus.session.multi([Create(f"{queue}/f.1.1.", b"", sequence=True)] * 2_000)
+        bus.parts.session.multi([Create(f"{queue}/f.1.1.", b"", sequence=True)] * 2_000)
     [backlog] = examine(cli)["backlog"]
     assert backlog["level"] == "warning"
     assert "10,000 entries" in backlog["finding"]

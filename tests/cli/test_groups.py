@@ -12,12 +12,13 @@ import signal
 import struct
 import subprocess
 import termios
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import zkms
+from tests.support.buses import Eventually
+from tests.support.cli import COMMAND, Cli, Quick
 from zkms.admin.dead_letters import DeadLetterInfo, DeadLetters
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import as_failure
@@ -26,10 +27,6 @@ from zkms.cli.output import duration
 from zkms.consume.consumer import Consumer
 from zkms.errors import ConnectionLost, QuotaExceeded
 from zkms.zookeeper.operations import Create
-
-from .conftest import COMMAND, Cli, Quick
-
-Eventually = Callable[..., None]
 
 
 def reject_all(sub: Consumer, count: int) -> None:
@@ -119,8 +116,8 @@ def test_dead_letters_are_requeued(quick: Quick, bus: zkms.Bus) -> None:
     assert again is not None
     assert (again.data, again.attempts) == (1, 1)
     again.ack()
-    shelf = bus.tree.dead_queue("workers", "jobs")
-    bus.session.multi([Create(f"{shelf}/intruder", b"?")])
+    shelf = bus.parts.tree.dead_queue("workers", "jobs")
+    bus.parts.session.multi([Create(f"{shelf}/intruder", b"?")])
     done = quick("dead", "requeue", "--all", "--subscription", "workers", "--json")
     assert (done.returncode, json.loads(done.stdout)) == (Exit.ERROR, {"requeued": 3, "kept": 1})
     assert "intruder of workers" in done.stderr

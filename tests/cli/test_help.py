@@ -17,6 +17,7 @@ import click
 import pytest
 from kazoo.client import KazooClient
 
+from tests.support.cli import Cli
 from zkms.cli import COMMANDS, main
 from zkms.cli.exit_codes import MEANING, Exit
 from zkms.cli.failure import as_failure
@@ -25,8 +26,6 @@ from zkms.errors import ConnectionLost, InvalidTopic, NoSubscribers, Timeout, Un
 from zkms.server.ports import free_ports
 from zkms.server.server import Server
 from zkms.version import __version__
-
-from .conftest import Cli
 
 
 def test_help_lists_commands_and_exit_codes(lost: Cli) -> None:
@@ -160,7 +159,7 @@ def test_verbose_shows_the_log(cli: Cli) -> None:
     assert cli("topics").stderr == ""
     for args in (["-v", "topics"], ["topics", "-v"]):
         done = cli(*args)
-        assert "INFO zkms.session: session connected" in done.stderr
+        assert "INFO zkms.zookeeper: session connected" in done.stderr
         assert done.stdout == "No topics.\n"
 
 

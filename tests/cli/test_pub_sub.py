@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 import zkms
+from tests.support.cli import COMMAND, Cli
 from zkms.cli.exit_codes import Exit
 from zkms.server.server import Server
-
-from .conftest import COMMAND, Cli
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -227,7 +226,7 @@ def test_garbage_is_told_on_stderr(cli: Cli, bus: zkms.Bus, zookeeper: Server, k
     """What another program wrote into the queue is reported, and blocks nothing."""
     with cli.subscriber("news", "--count", "1") as sub:
         [queue] = bus.queues()
-        kazoo.create(f"{bus.tree.queue(queue.subscription, 'news')}/intruder", b"\x00")
+        kazoo.create(f"{bus.parts.tree.queue(queue.subscription, 'news')}/intruder", b"\x00")
         bus.publish("news", "fine")
         code, out, err = finished(sub)
     assert (code, out) == (Exit.OK, "fine\n")

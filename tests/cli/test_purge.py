@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import zkms
+from tests.support.cli import Cli
 from zkms.cli.exit_codes import Exit
-
-from .conftest import Cli
 
 
 @pytest.fixture
@@ -111,7 +110,7 @@ def test_an_empty_or_missing_queue(cli: Cli, bus: zkms.Bus) -> None:
 
 def test_many_entries_and_foreign_ones_go(cli: Cli, bus: zkms.Bus, kazoo: Any) -> None:
     """Thousands in few transactions, what another program put there as well, with what is below it."""
-    queue = f"{bus.config.root}/messages/somebody/news"
+    queue = f"{bus.parts.context.config.root}/messages/somebody/news"
     kazoo.create(queue, b"overwritten", makepath=True)
     kazoo.create(f"{queue}/intruder/below", makepath=True)
     for _ in range(3):

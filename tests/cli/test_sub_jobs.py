@@ -9,19 +9,17 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 import zkms
+from tests.support.buses import Eventually
+from tests.support.cli import Cli, Quick
 from zkms.cli.exit_codes import Exit
 from zkms.cli.messages.action import Command, Webhook
-
-from .conftest import Cli, Quick
-
-Eventually = Callable[..., None]
 
 
 def script(folder: Path, body: str) -> str:

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 import zkms
+from tests.support.cli import COMMAND, Cli
+from zkms.admin.peek import HUGE
 from zkms.cli.exit_codes import Exit
-from zkms.cli.messages.peek import HUGE
 from zkms.cli.output import escape, print_table, width
 from zkms.server.server import Server
 from zkms.zookeeper.operations import Create
-
-from .conftest import COMMAND, Cli
 
 
 def test_an_empty_tree_has_nothing_to_show(cli: Cli) -> None:
@@ -37,7 +36,7 @@ def test_topics_tell_how_many_subscribe(cli: Cli, bus: zkms.Bus) -> None:
     """One row a topic, aligned; the same as a list of objects. What is not due yet is counted, too."""
     bus.subscribe("news")
     bus.subscribe("a-much-longer-name").unsubscribe()
-    bus.session.multi([Create(f"{bus.tree.cleaner}/somebody-stands")])
+    bus.parts.session.multi([Create(f"{bus.parts.tree.cleaner}/somebody-stands")])
     receipt = bus.publish("news", "later", delay=3600)
     header, empty, news = cli("topics").stdout.splitlines()
     assert header == "TOPIC               SUBSCRIPTIONS  DELAYED  DUE IN"
@@ -93,12 +92,12 @@ def test_peek_shows_and_leaves(cli: Cli, bus: zkms.Bus) -> None:
 def test_peek_shows_what_is_stored_once_for_all(cli: Cli, bus: zkms.Bus, zookeeper: Server, kazoo: Any) -> None:
     """A big message is a pointer in each queue: what it points to is shown, and said to be missing where it is."""
     subscription = bus.subscribe("news", ack="manual")
-    with zkms.connect(zookeeper.hosts, root=bus.config.root) as other:
+    with zkms.connect(zookeeper.hosts, root=bus.parts.context.config.root) as other:
         other.subscribe("news", ack="manual")
         receipt = bus.publish("news", "big " + "x" * 20_000)
         (entry,) = json.loads(cli("peek", subscription.id, "news", "--json").stdout)
         assert (entry["kind"], entry["messages"][0]["data"][:4]) == ("frame", "big ")
-        kazoo.delete(bus.tree.body(bus.client_id, receipt.seq))
+        kazoo.delete(bus.parts.tree.body(bus.client_id, receipt.seq))
         assert "the body it points to is missing" in cli("peek", subscription.id, "news").stdout
 
 
@@ -113,7 +112,7 @@ def test_peek_reads_no_more_than_asked(cli: Cli, bus: zkms.Bus) -> None:
 
 def test_peek_shows_garbage_as_such(cli: Cli, bus: zkms.Bus, kazoo: Any) -> None:
     """What another program wrote, and what is damaged, with the reason, control characters escaped."""
-    queue = f"{bus.config.root}/messages/somebody/news"
+    queue = f"{bus.parts.context.config.root}/messages/somebody/news"
     kazoo.create(queue, b"?", makepath=True)
     kazoo.create(f"{queue}/intruder", b"\x1b[2J")
     kazoo.create(f"{queue}/f.1.20.", b"zkms" + bytes(20), sequence=True)
@@ -139,10 +138,10 @@ def test_peek_at_nothing_is_one_sentence(cli: Cli, bus: zkms.Bus) -> None:
 def test_peek_refuses_a_huge_queue(cli: Cli, bus: zkms.Bus) -> None:
     """ZooKeeper can list a queue only as a whole; --force does it."""
     subscription = bus.subscribe("news", ack="manual", prefetch=1)
-    queue = bus.tree.queue(subscription.id, "news")
+    queue = bus.parts.tree.queue(subscription.id, "news")
     for start in range(0, HUGE + 1, 2_000):
         size = min(2_000, HUGE + 1 - start)
-        bus.session.multi([Create(f"{queue}/f.1.1.", b"", sequence=True)] * size)
+        bus.parts.session.multi([Create(f"{queue}/f.1.1.", b"", sequence=True)] * size)
     done = cli("peek", subscription.id, "news")
     assert done.returncode == Exit.ERROR
     assert "50,001 entries" in done.stderr

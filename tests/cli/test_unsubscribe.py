@@ -7,9 +7,8 @@ import json
 import pytest
 
 import zkms
+from tests.support.cli import Cli
 from zkms.cli.exit_codes import Exit
-
-from .conftest import Cli
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""What docs/guarantees.md promises, while requests are lost and processes die."""

@@ -1,6 +1,6 @@
 """A group in a storm: members are killed, paused, added and removed every second, and ZooKeeper is restarted.
 
-    python -m guarantees.storm --messages 100000 --seed 1
+    python -m tests.guarantees.storm --messages 100000 --seed 1
 
 prints what happened and whether the guarantees held. The test-suite runs a small one.
 """
@@ -204,14 +204,16 @@ class Storm:
 
 def ledgers(bus: zkms.Bus) -> list[Ledger]:
     """What the group knows of its partitions."""
-    parent = bus.tree.ledgers("workers", "jobs")
-    return [decode(bus.session.get(f"{parent}/{name}")[0], Ledger) for name in bus.session.children(parent)[0]]
+    parent = bus.parts.tree.ledgers("workers", "jobs")
+    return [
+        decode(bus.parts.session.get(f"{parent}/{name}")[0], Ledger) for name in bus.parts.session.children(parent)[0]
+    ]
 
 
 def letters(bus: zkms.Bus) -> int:
     """How many dead letters there are."""
     try:
-        return len(bus.session.children(bus.tree.dead_queue("workers", "jobs"))[0])
+        return len(bus.parts.session.children(bus.parts.tree.dead_queue("workers", "jobs"))[0])
     except zkms.NodeMissing:
         return 0
 

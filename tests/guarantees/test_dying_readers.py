@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import zkms
-from tests.faults.conftest import Connect
 from tests.guarantees.conftest import Run
+from tests.support.buses import Connect, Eventually
 from zkms.consume.dispatcher import Dispatcher
 
-Eventually = Callable[..., None]
+pytestmark = pytest.mark.on_one_server
+
 TOPIC = "jobs"
 KILLS = int(os.environ.get("ZKMS_KILLS", "6"))
 """How often a reader is killed: a hundred times takes minutes, and is for a person who asks for it."""
@@ -110,7 +110,7 @@ def test_a_message_that_kills_its_readers_ends_as_a_dead_letter(
     bus.publish_many(TOPIC, ["before", "deadly", "after", "later"])
     handled = keep_running(run, how, bus, eventually, deaths=8)
     assert waiting(bus) == 0
-    assert len(bus.session.children(bus.tree.dead_queue("workers", TOPIC))[0]) == 1
+    assert len(bus.parts.session.children(bus.parts.tree.dead_queue("workers", TOPIC))[0]) == 1
     assert set(handled) == {"before", "after", "later"}
 
 
@@ -125,7 +125,7 @@ def test_without_reservations_it_kills_its_readers_for_ever(connect: Connect, bu
         message = reader.subscribe(TOPIC, group="workers").get(timeout=30)
         assert message is not None
         attempts.append(message.attempts)
-        reader.session.close()  # gone with all that it knew, as a process that died
+        reader.parts.session.close()  # gone with all that it knew, as a process that died
     assert attempts == [1] * 5
     assert bus_without_care
 
@@ -154,5 +154,5 @@ def test_with_reservations_the_third_reader_to_die_is_the_last(connect: Connect,
         assert message is not None
         got.append(message.data)
         assert len(got) <= 6
-        reader.session.close()
+        reader.parts.session.close()
     assert got[:-1] == ["deadly"] * (len(got) - 1)

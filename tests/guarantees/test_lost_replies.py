@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import zkms
-from tests.faults.conftest import Connect
-from tests.faults.test_exactly_once import cuts, requests_of
+from tests.guarantees.test_exactly_once import cuts, requests_of
+from tests.support.buses import Connect
 from zkms.consume.ownership import Ownership
 from zkms.testing import Proxy
+
+pytestmark = pytest.mark.on_one_server
 
 TOPIC = "orders"
 

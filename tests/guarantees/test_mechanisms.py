@@ -14,15 +14,16 @@ import msgspec
 import pytest
 
 import zkms
-from tests.faults.conftest import Connect
-from tests.requirements.conftest import keys_for
+from tests.support.buses import Connect, Eventually
+from tests.support.keys import keys_for
 from zkms.consume.dispatcher import Dispatcher
 from zkms.consume.ownership import Claim, Ownership
 from zkms.publish.shipment import OutgoingFrame
 from zkms.tree.records import Ledger, decode
 from zkms.zookeeper.session import Session
 
-Eventually = Callable[..., None]
+pytestmark = pytest.mark.on_one_server
+
 TOPIC = "jobs"
 
 

@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 
 import zkms
-from tests.faults.conftest import Connect
+from tests.support.buses import Connect
+
+pytestmark = pytest.mark.on_one_server
 
 TOPIC = "jobs"
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.guarantees.storm import Storm
 from zkms.server.server import Server
+
+pytestmark = pytest.mark.on_one_server
 
 
 def test_a_group_in_a_storm_loses_nothing_and_keeps_the_order_of_each_key(

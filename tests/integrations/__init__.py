@@ -1,0 +1,1 @@
+"""Tests of zkms.integrations, between processes, with the frameworks themselves."""

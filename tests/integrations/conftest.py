@@ -1,4 +1,4 @@
-"""What the tests of the integrations share: processes that do as they are told. On the embedded ZooKeeper only."""
+"""What the tests of the integrations share: processes that do as they are told."""
 
 from __future__ import annotations
 
@@ -16,15 +16,6 @@ from zkms.server.server import Server
 from zkms.testing.roots import delete_root, new_root
 
 HERE = Path(__file__).parent
-Eventually = Callable[..., None]
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Frameworks do not see which ZooKeeper it is: one kind is enough."""
-    again = [item for item in items if item.path.is_relative_to(HERE) and item.get_closest_marker("containers")]
-    if again:
-        config.hook.pytest_deselected(items=again)
-        items[:] = [item for item in items if item not in again]
 
 
 class Process:

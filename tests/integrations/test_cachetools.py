@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integrations.conftest import Eventually, Process, pair
+from tests.integrations.conftest import Process, pair
+from tests.support.buses import Eventually
 from zkms.server.server import Server
 
 Two = tuple[Process, Process]

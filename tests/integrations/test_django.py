@@ -12,7 +12,8 @@ from django.core.cache.backends.base import BaseCache, CacheKeyWarning
 from django.core.cache.backends.locmem import LocMemCache
 
 import zkms
-from tests.integrations.conftest import Eventually, Process, pair
+from tests.integrations.conftest import Process, pair
+from tests.support.buses import Eventually
 from zkms.integrations.django import ZkmsCache
 from zkms.server.server import Server
 from zkms.testing import Proxy

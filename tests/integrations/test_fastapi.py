@@ -16,7 +16,8 @@ import httpx
 import pytest
 
 import zkms
-from tests.integrations.conftest import HERE, Eventually
+from tests.integrations.conftest import HERE
+from tests.support.buses import Eventually
 from zkms.integrations.fastapi import Zkms
 from zkms.server.server import Server
 

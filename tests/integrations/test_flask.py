@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.integrations.conftest import Eventually, Process, pair
+from tests.integrations.conftest import Process, pair
+from tests.support.buses import Eventually
 from zkms.server.server import Server
 
 Two = tuple[Process, Process]

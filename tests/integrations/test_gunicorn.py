@@ -15,7 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integrations.conftest import HERE, Eventually
+from tests.integrations.conftest import HERE
+from tests.support.buses import Eventually
 from zkms.server.server import Server
 
 WORKERS = 2

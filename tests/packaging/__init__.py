@@ -1,0 +1,1 @@
+"""What is released: distributions, what they depend on, and upgrades."""

@@ -1,0 +1,1 @@
+"""Two lists of requirements, row by row."""

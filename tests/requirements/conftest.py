@@ -4,52 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import zkms
-from zkms.publish.routing import partition_of
+from tests.support.buses import Buses, Connect, Eventually
 from zkms.server.server import Server
 
-Connect = Callable[..., zkms.Bus]
-Eventually = Callable[..., None]
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What a requirement says has nothing to do with where the server runs: not in containers as well."""
-    left_out = [item for item in items if _is_left_out(item)]
-    if left_out:
-        items[:] = [item for item in items if not _is_left_out(item)]
-        config.hook.pytest_deselected(items=left_out)
-
-
-def _is_left_out(item: pytest.Item) -> bool:
-    params = getattr(getattr(item, "callspec", None), "params", {})
-    return item.path.parent.name == "requirements" and params.get("zookeeper_kind") == "container"
+Crew = Callable[..., list["Worker"]]
 
 
 @pytest.fixture
 def connect(zookeeper: Server, zookeeper_root: str) -> Iterator[Connect]:
     """Connect buses under the test's root, closed after it."""
-    buses: list[zkms.Bus] = []
-
-    def start(**options: Any) -> zkms.Bus:
-        defaults: dict[str, Any] = {"hosts": zookeeper.hosts, "root": zookeeper_root, "cleaner": False}
-        buses.append(zkms.connect(**{**defaults, **options}))
-        return buses[-1]
-
-    yield start
-    for bus in buses:
-        with suppress(zkms.ZkmsError):
-            bus.close()
-
-
-@pytest.fixture
-def bus(connect: Connect) -> zkms.Bus:
-    """The publisher, most of the time."""
-    return connect()
+    buses = Buses(zookeeper.hosts, zookeeper_root, cleaner=False)
+    yield buses
+    buses.close_as_far_as_possible()
 
 
 class Worker:
@@ -69,9 +40,6 @@ class Worker:
         with self._lock:
             self.got.append(message.data)
             self.keys.append(message.key)
-
-
-Crew = Callable[..., list[Worker]]
 
 
 @pytest.fixture
@@ -97,16 +65,6 @@ def crew(connect: Connect, eventually: Eventually) -> Crew:
         return workers
 
     return assemble
-
-
-def keys_for(partitions: int) -> list[str]:
-    """A key for each partition."""
-    keys: dict[int, str] = {}
-    number = 0
-    while len(keys) < partitions:
-        keys.setdefault(partition_of(f"block-{number}", partitions), f"block-{number}")
-        number += 1
-    return [keys[partition] for partition in range(partitions)]
 
 
 def publish_blocks(bus: zkms.Bus, topic: str, keys: list[str], each: int) -> None:

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 import zkms
-from tests.requirements.conftest import Connect, Crew, Eventually, Worker, block, keys_for, publish_blocks
+from tests.requirements.conftest import Crew, Worker, block, publish_blocks
+from tests.support.buses import Connect, Eventually
+from tests.support.keys import keys_for
 from zkms.server.server import Server
 
 TOPIC = "events"
@@ -35,7 +37,7 @@ def waiting(bus: zkms.Bus) -> int:
 def dead_letters(bus: zkms.Bus) -> list[str]:
     """The dead letters of the workers."""
     try:
-        return bus.session.children(bus.tree.dead_queue("workers", TOPIC))[0]
+        return bus.parts.session.children(bus.parts.tree.dead_queue("workers", TOPIC))[0]
     except zkms.NodeMissing:
         return []
 
@@ -267,7 +269,7 @@ def test_table_7_a_member_that_takes_too_long_gives_its_work_to_another_and_stay
     eventually(lambda: len(fast.got) == 10, what="all of the work, done by the other one")
     for key in keys_for(2):
         assert [data for data in fast.got if data[0] == key] == block(key, *range(5))
-    members = bus.session.children(bus.tree.members("workers", TOPIC))[0]
+    members = bus.parts.session.children(bus.parts.tree.members("workers", TOPIC))[0]
     assert sorted(members) == sorted(worker.bus.client_id for worker in workers)
     hang.set()
     eventually(lambda: late.subscription.partitions, what="a partition for the one that is well again")

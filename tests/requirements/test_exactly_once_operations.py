@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 import zkms
-from tests.requirements.conftest import Connect, Eventually
+from tests.support.buses import Connect, Eventually
 from zkms.server.server import Server
 from zkms.testing import Proxy, expire
 
@@ -78,7 +78,7 @@ def test_unsub_200_gives_the_place_and_its_storage_up(bus: zkms.Bus) -> None:
     subscription.unsubscribe()
     assert bus.subscriptions(TOPIC) == []
     assert bus.queues() == []
-    assert bus.session.children(bus.tree.groups)[0] == []
+    assert bus.parts.session.children(bus.parts.tree.groups)[0] == []
     with pytest.raises(zkms.NoSubscribers):
         bus.publish(TOPIC, "lemons")
     fresh = bus.subscribe(TOPIC, name="antonio")
@@ -105,11 +105,11 @@ def test_unsub_by_somebody_else_is_told_to_whoever_reads(
     bus.subscribe(TOPIC, lambda _message: None, group="workers", on_error=lambda error, _message: told.append(error))
     operator = connect()
     with pytest.raises(zkms.SubscriptionInUse):
-        operator.enrolment.dismiss(TOPIC, "antonio")
-    operator.enrolment.dismiss(TOPIC, "antonio", unless_used_by=bus.client_id)
+        operator.parts.durable_registration.dismiss(TOPIC, "antonio")
+    operator.parts.durable_registration.dismiss(TOPIC, "antonio", unless_used_by=bus.client_id)
     with pytest.raises(zkms.NotSubscribed):
         waiting.get(timeout=60)
-    operator.enrolment.dismiss(TOPIC, "workers", unless_used_by=bus.client_id)
+    operator.parts.durable_registration.dismiss(TOPIC, "workers", unless_used_by=bus.client_id)
     eventually(lambda: [type(error) for error in told] == [zkms.NotSubscribed])
     assert bus.subscribe(TOPIC, name="antonio").created
 
@@ -249,11 +249,11 @@ def test_what_every_subscriber_has_consumed_is_removed(bus: zkms.Bus, connect: C
     """E6: entries, and the body that several queues point to."""
     subscriptions = [connect().subscribe(TOPIC, name=name) for name in ("antonio", "maria", "joana")]
     bus.publish(TOPIC, "x" * 100_000)
-    assert len(bus.session.children(bus.tree.bodies_of(bus.client_id))[0]) == 1
+    assert len(bus.parts.session.children(bus.parts.tree.bodies_of(bus.client_id))[0]) == 1
     for subscription in subscriptions:
         subscription.get(timeout=20).ack()
     assert [queue.entries for queue in bus.queues()] == [0, 0, 0]
-    eventually(lambda: bus.session.children(bus.tree.bodies_of(bus.client_id))[0] == [])
+    eventually(lambda: bus.parts.session.children(bus.parts.tree.bodies_of(bus.client_id))[0] == [])
 
 
 def test_nobody_hangs_when_zookeeper_does_not_answer(connect: Connect, zookeeper: Server) -> None:

@@ -9,14 +9,13 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkms
+from tests.support.buses import Connect, Eventually
 from zkms.replay.stage import Stage, new_run
 from zkms.testing import EmbeddedZooKeeper
 from zkms.testing.roots import new_root
 from zkms.tree.paths import Tree
 
-Connect = Callable[..., zkms.Bus]
 Raw = Callable[[str | None], KazooClient]
-Eventually = Callable[..., None]
 
 
 def auth(name: str) -> tuple[str, str]:
@@ -82,7 +81,7 @@ def connect(hosts: str, tree: Tree) -> Iterator[Connect]:
 def carl(connect: Connect, tree: Tree, eventually: Eventually) -> zkms.Bus:
     """The cleaner, who makes the tree and stands for election."""
     bus = connect("carl", access=ACCESS)
-    eventually(lambda: bus.session.children(tree.cleaner)[0])
+    eventually(lambda: bus.parts.session.children(tree.cleaner)[0])
     return bus
 
 
@@ -138,8 +137,8 @@ def people(connect: Connect, tree: Tree, eventually: Eventually) -> None:
         message.reject("for-a" if subscription is diary else "for-b")
     for bus, name in ((ann, "diary"), (bob, "audit")):
         eventually(lambda bus=bus, name=name: bus.dead_letters(subscription=name))
-    Stage(pat.session, tree, "etl", new_run()).add("a.live", "for-a")
-    staged = Stage(pat.session, tree, "etl", new_run())
+    Stage(pat.parts.session, tree, "etl", new_run()).add("a.live", "for-a")
+    staged = Stage(pat.parts.session, tree, "etl", new_run())
     staged.add("a.live", "for-a")
     staged.finish()
     assert full.id

@@ -14,8 +14,10 @@ from zkms_cleaner.election import Lead
 from zkms_cleaner.sweep import Sweeper
 
 import zkms
+from tests.support.buses import Connect, Eventually
 from zkms.backup.backup import back_up
 from zkms.backup.restore import restore
+from zkms.connect import committing
 from zkms.replay.stage import Committer, Stage, new_run
 from zkms.testing.roots import new_root
 from zkms.tree import acl as access
@@ -23,7 +25,7 @@ from zkms.tree.paths import Tree
 from zkms.tree.records import Registration, decode, encode
 from zkms.zookeeper.operations import Operation
 
-from .conftest import ACCESS, Connect, Eventually, Raw, auth, who
+from .conftest import ACCESS, Raw, auth, who
 
 BIG = "x" * 20_000
 
@@ -34,7 +36,9 @@ BIG = "x" * 20_000
 def test_later_clients_find_the_policy_in_the_tree(carl: zkms.Bus, connect: Connect) -> None:
     """They need not be given it; whoever is given another one is told so."""
     pat, ann = connect("pat"), connect("ann", access=ACCESS)
-    assert pat.session.rights.access == ann.session.rights.access == carl.session.rights.access == ACCESS
+    assert (
+        pat.parts.session.rights.access == ann.parts.session.rights.access == carl.parts.session.rights.access == ACCESS
+    )
     other = zkms.Access(producers=[who("mallory")], subscribers=ACCESS.subscribers, cleaners=ACCESS.cleaners)
     with pytest.raises(zkms.InvalidArgument, match="access= says otherwise"):
         connect("ann", access=other)
@@ -115,7 +119,9 @@ def test_who_has_not_the_role_is_told_so(carl: zkms.Bus, connect: Connect) -> No
         pat.subscribe("news")
     with pytest.raises(zkms.Unauthorised):
         ann.publish("news", 1)
-    assert [name.rpartition("_")[0] for name in carl.session.children(carl.tree.cleaner)[0]] == [carl.client_id]
+    assert [name.rpartition("_")[0] for name in carl.parts.session.children(carl.parts.tree.cleaner)[0]] == [
+        carl.client_id
+    ]
 
 
 def test_a_registration_of_somebody_who_is_no_subscriber_gets_nothing(
@@ -160,8 +166,8 @@ def test_a_name_that_others_have_left_something_under_is_refused(
             bob.subscribe(topic, name="w")
     ann.subscribe("news", name="w").unsubscribe()
     carl.purge_dead(subscription="w")
-    [candidate] = carl.session.children(tree.cleaner)[0]
-    Sweeper(carl.session, tree, grace=0.0).sweep(Lead(f"{tree.cleaner}/{candidate}"))
+    [candidate] = carl.parts.session.children(tree.cleaner)[0]
+    Sweeper(carl.parts.session, tree, grace=0.0).sweep(Lead(f"{tree.cleaner}/{candidate}"))
     second = bob.subscribe("news", name="w")
     pat.publish("news", "bad too")
     second.get(timeout=20).reject("no good")
@@ -211,7 +217,7 @@ def test_live_messages_receipts_and_bodies(
     receipt = pat.publish("held", "small")
     held.unsubscribe()
     assert set(receipt.wait(20).gone) == {held.id}
-    eventually(lambda: not carl.session.children(tree.bodies_of(pat.client_id))[0])
+    eventually(lambda: not carl.parts.session.children(tree.bodies_of(pat.client_id))[0])
 
 
 def test_durable_subscriptions_groups_patterns_and_ids(carl: zkms.Bus, connect: Connect) -> None:
@@ -249,8 +255,8 @@ def test_a_group_can_have_as_many_partitions_as_elsewhere(hosts: str) -> None:
         assert not ann.create_group("jobs", "workers", partitions=1024)
         receipts = producer.publish_many("jobs", map(str, range(50)), key=str)
         assert len(receipts[-1].pending) > 30
-        places = (carl.tree.messages, carl.tree.ledgers("workers", "jobs"))
-        assert [carl.session.exists(path).numChildren for path in places] == [1024, 1024]
+        places = (carl.parts.tree.messages, carl.parts.tree.ledgers("workers", "jobs"))
+        assert [carl.parts.session.exists(path).numChildren for path in places] == [1024, 1024]
 
 
 def test_whoever_is_registered_meanwhile_keeps_its_partitions(
@@ -259,28 +265,28 @@ def test_whoever_is_registered_meanwhile_keeps_its_partitions(
     """And nothing of those that were being prepared is left among its own: else it could not be given up."""
     ann, more = connect("ann"), connect("ann")
     monkeypatch.setattr("zkms.zookeeper.session.MAX_TRANSACTION", 5 * 1024)
-    ann.enrolment.make_topic("jobs")
-    anns, theirs, lots = ann.session.multi, more.session.multi, []
+    ann.parts.durable_registration.make_topic("jobs")
+    anns, theirs, lots = ann.parts.session.multi, more.parts.session.multi, []
 
     def between(lot: list[Operation], **options: float) -> list[object]:
         lots.append(lot)
         if len(lots) == 2:
             assert {each.path.rpartition("/")[0] for each in lot[3:]} == {tree.ledgers("workers", "jobs")}
-            monkeypatch.setattr(more.session, "multi", after)
+            monkeypatch.setattr(more.parts.session, "multi", after)
             assert more.create_group("jobs", "workers", partitions=2)
         return anns(lot, **options)
 
     def after(operations: list[Operation], **options: float) -> list[object]:
         """The second lot is made when the others have seen what the first one has left, and not enrolled yet."""
-        monkeypatch.setattr(more.session, "multi", theirs)
+        monkeypatch.setattr(more.parts.session, "multi", theirs)
         anns(lots[-1])
         return theirs(operations, **options)
 
-    monkeypatch.setattr(ann.session, "multi", between)
+    monkeypatch.setattr(ann.parts.session, "multi", between)
     with pytest.raises(zkms.GroupMismatch, match="with 2 partitions instead of 64"):
         ann.create_group("jobs", "workers", partitions=64)
-    assert sorted(carl.session.children(tree.ledgers("workers", "jobs"))[0]) == ["0", "1"]
-    more.enrolment.dismiss("jobs", "workers")
+    assert sorted(carl.parts.session.children(tree.ledgers("workers", "jobs"))[0]) == ["0", "1"]
+    more.parts.durable_registration.dismiss("jobs", "workers")
 
 
 def test_dead_letters_are_their_owners(carl: zkms.Bus, connect: Connect, eventually: Eventually) -> None:
@@ -364,11 +370,12 @@ def test_staged_publishing(carl: zkms.Bus, connect: Connect, hosts: str, tree: T
     pat, ann = connect("pat"), connect("ann")
     subscription = ann.subscribe("news")
     run = new_run()
-    stage = Stage(pat.session, tree, "etl", run)
+    stage = Stage(pat.parts.session, tree, "etl", run)
     for number in range(5):
         stage.add("news", number)
     committer = Committer(
-        lambda name: zkms.connect(hosts, root=tree.root, auth=auth("pat"), producer=name, cleaner=False), "etl"
+        lambda name: committing(zkms.connect(hosts, root=tree.root, auth=auth("pat"), producer=name, cleaner=False)),
+        "etl",
     )
     assert committer.commit(run, 0, stage.finish()) == 5
     assert [subscription.get(timeout=20).data for _ in range(5)] == [0, 1, 2, 3, 4]
@@ -402,13 +409,13 @@ def test_the_cleaner_purges_what_the_dead_have_left(carl: zkms.Bus, connect: Con
     bob.subscribe("news", name="audit", max_age=0.1)
     lost = ann.subscribe("news", ack="manual")
     receipt = pat.publish("news", BIG)
-    ann.session.close()  # as if killed: nothing is tidied up
-    cleaner = Cleaner(carl.session, carl.tree, "second", interval=0.2, grace=0.2)
-    carl._cleaner.close()
+    ann.parts.session.close()  # as if killed: nothing is tidied up
+    cleaner = Cleaner(carl.parts.session, carl.parts.tree, "second", interval=0.2, grace=0.2)
+    carl.parts.cleaner.close()
     cleaner.start()
     try:
-        eventually(lambda: carl.session.exists(carl.tree.queue(lost.id, "news")) is None)
-        eventually(lambda: carl.session.exists(carl.tree.queue("audit", "news")).numChildren == 0)
+        eventually(lambda: carl.parts.session.exists(carl.parts.tree.queue(lost.id, "news")) is None)
+        eventually(lambda: carl.parts.session.exists(carl.parts.tree.queue("audit", "news")).numChildren == 0)
         assert set(receipt.wait(20).gone) == {lost.id, "audit"}
     finally:
         cleaner.close()
@@ -432,6 +439,6 @@ def test_a_backup_can_be_made_of_it_but_not_put_back(
 ) -> None:
     """Whoever restores would own what it makes."""
     connect("ann").subscribe("news", name="diary").close()
-    back_up(carl.session, tree, tmp_path / "file")
+    back_up(carl.parts.session, tree, tmp_path / "file")
     with pytest.raises(zkms.StoreError, match="has separate roles"):
-        restore(carl.session, tree, tmp_path / "file", add=True)
+        restore(carl.parts.session, tree, tmp_path / "file", add=True)

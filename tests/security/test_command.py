@@ -42,7 +42,7 @@ def test_a_tree_is_made_for_the_roles_in_a_file(hosts: str, tree: Tree, roles: P
     assert "digest:zoe" in table
     assert not any(identity.rpartition(":")[2] in table for identity in ACCESS.subscribers)
     with zkms.connect(hosts, root=tree.root, auth=auth("pat")) as bus:
-        assert bus.session.rights.access == ACCESS
+        assert bus.parts.session.rights.access == ACCESS
 
 
 def test_identities_are_printed_as_the_file_takes_them(hosts: str, tree: Tree) -> None:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from kazoo.security import make_digest_acl
 
 import zkms
+from tests.support.buses import Connect, Eventually
 from zkms.cli.connection import Inspector, read_auth, read_tls
 from zkms.cli.failure import Failure
 from zkms.cli.operate.checks import Finding
@@ -19,7 +20,7 @@ from zkms.cli.operate.doctor import doctor
 from zkms.server.ports import free_ports
 from zkms.tree.paths import Tree
 
-from .conftest import Connect, Eventually, Raw, auth, people
+from .conftest import Raw, auth, people
 
 
 def examine(hosts: str, tree: Tree, name: str) -> tuple[int, dict[str, list[Finding]]]:
@@ -65,14 +66,14 @@ def test_rights_that_the_policy_does_not_give_are_a_problem(carl: zkms.Bus, raw:
     client = raw("carl")
     acl, _ = client.get_acls(tree.messages)
     client.set_acls(tree.messages, [*acl, make_digest_acl("mallory", "x", all=True)])
-    [access, _] = check_access(Inspector(carl.session, tree))
+    [access, _] = check_access(Inspector(carl.parts.session, tree))
     assert (access.level, "the rights there of digest:mallory" in access.finding) == ("problem", True)
 
 
 def test_servers_that_do_not_answer_are_not_taken_for_closed_ones(carl: zkms.Bus) -> None:
     """Whether they serve strangers is not known then."""
     [port] = free_ports(1)
-    nowhere = replace(carl.config, hosts=f"127.0.0.1:{port}", connect_timeout=0.2)
+    nowhere = replace(carl.parts.context.config, hosts=f"127.0.0.1:{port}", connect_timeout=0.2)
     finding = _strangers(nowhere)
     assert (finding.level, "could not be found out" in finding.finding) == ("warning", True)
 

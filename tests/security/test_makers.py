@@ -11,12 +11,13 @@ from kazoo.client import KazooClient
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, make_digest_acl
 
 import zkms
+from tests.support.buses import Connect
 from zkms.testing.roots import new_root
 from zkms.tree import layout
 from zkms.tree.paths import LAYOUT, Tree
 from zkms.tree.records import Layout, decode, encode
 
-from .conftest import ACCESS, Connect, Raw, auth, walk, who
+from .conftest import ACCESS, Raw, auth, walk, who
 
 EVIL = [make_digest_acl("mallory", "mallorys-s3cret", all=True)]
 NAMESAKE = [make_digest_acl("carl", "another-s3cret", all=True)]
@@ -118,7 +119,7 @@ def test_two_makers_with_other_roles_do_not_both_succeed(
                 connect("carl", access=ACCESS)
         finally:
             go_on.set()
-        assert decode(first.result().session.get(tree.root)[0], Layout).access == fewer.record()
+        assert decode(first.result().parts.session.get(tree.root)[0], Layout).access == fewer.record()
 
 
 def test_who_makes_it_without_roles_meanwhile_goes_by_those_that_are_there(
@@ -142,5 +143,5 @@ def test_who_makes_it_without_roles_meanwhile_goes_by_those_that_are_there(
             made = connect("carl", access=ACCESS)
         finally:
             go_on.set()
-        assert late.result().session.rights.access == ACCESS
-    assert decode(made.session.get(tree.root)[0], Layout).access == ACCESS.record()
+        assert late.result().parts.session.rights.access == ACCESS
+    assert decode(made.parts.session.get(tree.root)[0], Layout).access == ACCESS.record()

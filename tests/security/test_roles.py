@@ -11,11 +11,12 @@ from kazoo.exceptions import KazooException, NoAuthError, RolledBackError
 from kazoo.security import OPEN_ACL_UNSAFE
 
 import zkms
+from tests.support.buses import Connect, Eventually
 from zkms.tree import acl as access
 from zkms.tree.entry import carried, parse_entry
 from zkms.tree.paths import Tree
 
-from .conftest import ACCESS, Connect, Eventually, Raw, auth, people, walk, who
+from .conftest import ACCESS, Raw, auth, people, walk, who
 
 Peopled = list[str]
 
@@ -186,13 +187,13 @@ def test_without_its_mechanism_the_secret_is_out(
     pat.publish("news", "for-a")
     assert not leaks()
     with monkeypatch.context() as off:
-        off.setattr("zkms.publish.shipment.acl", lambda _entries: pat.session.rights(tree.topic("news")))
+        off.setattr("zkms.publish.shipment.acl", lambda _entries: pat.parts.session.rights(tree.topic("news")))
         pat.publish("news", "for-a")
     assert leaks()
-    for name in carl.session.children(queue)[0]:
+    for name in carl.parts.session.children(queue)[0]:
         raw("carl").delete(f"{queue}/{name}")
     assert not leaks()
-    entry = zkms.publish.shipment.Outgoing._entry
+    entry = zkms.publish.shipment.OutgoingFrame._entry
     with monkeypatch.context() as off:
         off.setattr("zkms.publish.shipment.OutgoingFrame._entry", lambda *args, carry: entry(*args, carry=True))
         pat.publish("news", "for-a")

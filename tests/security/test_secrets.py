@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 import zkms
+from tests.support.buses import Connect
 from zkms.cli.connection import read_auth
 from zkms.cli.failure import Failure
 from zkms.server.ports import free_ports
 from zkms.tree.paths import Tree
 
-from .conftest import ACCESS, Connect, auth, who
+from .conftest import ACCESS, auth, who
 
 SECRETS = tuple(word for name in ("carl", "pat", "ann") for word in (auth(name)[1], who(name).rpartition(":")[2]))
 """Passwords, and the hashes of them that ACLs have."""
@@ -125,8 +126,8 @@ def test_they_are_in_no_log_no_error_and_no_repr(
         pat.subscribe("news")
     shown = [
         repr(pat),
-        repr(pat.config),
-        repr(ann.config),
+        repr(pat.parts.context.config),
+        repr(ann.parts.context.config),
         repr(subscription),
         repr(ACCESS),
         *errors,

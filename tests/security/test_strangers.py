@@ -10,13 +10,14 @@ from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 from kazoo.security import OPEN_ACL_UNSAFE
 
 import zkms
+from tests.support.buses import Connect
 from zkms.cli.connection import Inspector
 from zkms.cli.operate.checks.security import check_access, check_way
 from zkms.server.words import ask
 from zkms.testing import EmbeddedZooKeeper
 from zkms.tree.paths import Tree
 
-from .conftest import ACCESS, Connect, Raw, auth
+from .conftest import ACCESS, Raw, auth
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ def test_four_letter_words_need_no_credentials(strict: EmbeddedZooKeeper) -> Non
 
 def test_doctor_finds_a_closed_server_closed(carl: zkms.Bus, tree: Tree) -> None:
     """Separate roles, no words, no strangers: nothing to be warned of."""
-    findings = [*check_way(carl.config), *check_access(Inspector(carl.session, tree))]
+    findings = [*check_way(carl.parts.context.config), *check_access(Inspector(carl.parts.session, tree))]
     assert {finding.level for finding in findings} == {"ok"}
     said = " ".join(finding.finding for finding in findings)
     for words in ("by separate roles: 2 producers, 3 subscribers, 1 cleaners", "is not served", "tells nobody"):
@@ -93,7 +94,7 @@ def test_doctor_names_every_kind_that_is_open(carl: zkms.Bus, connect: Connect, 
     connect("ann").subscribe("news")
     client: KazooClient = raw("carl")
     client.set_acls(tree.topic("news"), OPEN_ACL_UNSAFE)
-    [access, _] = check_access(Inspector(carl.session, tree))
+    [access, _] = check_access(Inspector(carl.parts.session, tree))
     assert (access.level, access.finding) == ("problem", "open to everybody: topic")
     assert auth("carl")[1] not in str(access)
     assert ACCESS.cleaners[0] not in str(access)

@@ -1,0 +1,1 @@
+"""Tests of zkms_spark, on a local Spark and on a cluster."""

@@ -18,18 +18,10 @@ from zkms.trail.generate.planting import parse_faults
 EVENTS = 200_000
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What Spark does with ZooKeeper has nothing to do with where the server runs: not in containers as well."""
-    if config.getoption("--zookeeper") != "both":
-        return
-    left_out = [item for item in items if "tests/spark/" in item.path.as_posix() and _in_container(item)]
-    if left_out:
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
-
-
-def _in_container(item: pytest.Item) -> bool:
-    return getattr(getattr(item, "callspec", None), "params", {}).get("zookeeper_kind") == "container"
+@pytest.fixture
+def connect_options() -> dict[str, Any]:
+    """As a user connects: the bus may clean."""
+    return {"cleaner": True}
 
 
 @pytest.fixture(scope="module")

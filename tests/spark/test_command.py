@@ -15,7 +15,7 @@ from zkms.cli.exit_codes import Exit
 from zkms.server.ports import free_ports
 from zkms.trail import Trail
 from zkms.trail.generate.generate import Generator
-from zkms.trail.recorder import Recorder
+from zkms.trail.recorder import FileRecorder
 
 
 def report(directory: Path, *args: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -66,8 +66,8 @@ def test_a_trail_becomes_a_page_and_figures_for_programs(tmp_path: Path) -> None
 def test_what_is_bad_about_a_trail_is_said_and_the_rest_reported(tmp_path: Path) -> None:
     """Half a file, a line of another version, two nodes of one name: exit code 7, on stderr and on the page."""
     trail = tmp_path / "trail"
-    recorders = {name: Recorder(Trail(directory=trail), name) for name in ("ann", "bob", "cyd")}
-    everybody = (*recorders.values(), Recorder(Trail(directory=trail), "cyd"))
+    recorders = {name: FileRecorder(Trail(directory=trail), name) for name in ("ann", "bob", "cyd")}
+    everybody = (*recorders.values(), FileRecorder(Trail(directory=trail), "cyd"))
     for _ in range(3):  # in turns: the two called cyd are there at the same time
         for recorder in everybody:
             recorder.note("gap", sub="a", topic="users")

@@ -142,7 +142,13 @@ class Scene:
         self.writer.create_group("offers", "mailers", partitions=2)
         self.reader.subscribe("offers", name="shop").close()
         self.writer.publish_many("offers", range(200), key=str, ttl=0.2)
-        cleaner = Cleaner(self.writer.session, self.writer.tree, "cleaner", interval=0.1, trail=self.writer.trail)
+        cleaner = Cleaner(
+            self.writer.parts.session,
+            self.writer.parts.tree,
+            "cleaner",
+            interval=0.1,
+            trail=self.writer.parts.context.trail,
+        )
         cleaner.start()
         self._eventually(lambda: not any(q.entries for q in self.writer.queues() if q.topic == "offers"))
         cleaner.close()

@@ -12,8 +12,8 @@ from zkms_spark.analysis import Analysis, analyse
 from zkms_spark.schema import read_trail
 
 import zkms
-from tests.delay import load
 from tests.guarantees.storm import Storm
+from tests.support import delayed_load as load
 from zkms.testing import EmbeddedZooKeeper
 from zkms.trail.export.export import Exporter, find
 

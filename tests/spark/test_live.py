@@ -269,7 +269,7 @@ def test_breaches_reach_the_console_the_webhook_and_a_topic(
         sinks = [
             Console(),
             AlertWebhook(url, sleep=lambda _seconds: None),
-            Topic("alerts", zookeeper.hosts, bus.config.root),
+            Topic("alerts", zookeeper.hosts, bus.parts.context.config.root),
         ]
         follower = Follower(settings, sinks)
         follower.take(bad_minute(spark), 0)

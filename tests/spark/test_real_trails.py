@@ -121,17 +121,19 @@ def test_the_trail_of_cut_connections_a_lost_session_and_a_killed_node_is_clean(
         reader.subscribe("users", lambda _message: None)
         other.subscribe("users", lambda message: got.append(message.data))
         nodes = [start(NODE, server.hosts, "/faults", trail) for _ in range(2)]
-        cleaner = Cleaner(other.session, other.tree, "cleaner", interval=0.2, grace=1.0, trail=other.trail)
+        cleaner = Cleaner(
+            other.parts.session, other.parts.tree, "cleaner", interval=0.2, grace=1.0, trail=other.parts.context.trail
+        )
         for number in range(6):
             (proxy.cut_reply if number % 2 else proxy.cut_request)(1, op="multi")
             writer.publish_many("users", range(100 * number, 100 * number + 100), key=str)
         proxy.heal()
         nodes[0].kill()
         nodes[0].wait()
-        generation = reader.session.generation
+        generation = reader.parts.session.generation
         expire(reader)
         writer.publish_many("users", range(600, 700), key=str)
-        eventually(lambda: reader.session.generation > generation, timeout=120, what="the reader's next session")
+        eventually(lambda: reader.parts.session.generation > generation, timeout=120, what="the reader's next session")
         writer.publish("users", 700, key="700")
         eventually(lambda: 700 in got, timeout=120, what="the last message")
         cleaner.start()

@@ -141,7 +141,7 @@ def test_dead_letters_are_read_decoded(
     message = jobs.get(timeout=60)
     assert message is not None
     message.reject("never")
-    bus.session.multi([Create(f"{bus.tree.queue('workers#0', 'jobs')}/stranger", b"\x00raw")])
+    bus.parts.session.multi([Create(f"{bus.parts.tree.queue('workers#0', 'jobs')}/stranger", b"\x00raw")])
     eventually(lambda: jobs.get(timeout=0.1) is None and len(bus.dead_letters()) == 2, timeout=120)
     given = {name: value for name, value in options.items() if name != "topic"}
     rows = spark.read.format("zkms").options(**given, read="dead").load().collect()
@@ -162,11 +162,11 @@ def test_what_no_column_can_hold_stops_no_table(bus: Bus, options: dict[str, str
     assert read is not None
     read.reject("never")
     letter = DeadLetter(frames.encode("p", 1, 1.0, [frames.pack("x")]), "odd", 1e300, 2**63)
-    bus.session.multi(
+    bus.parts.session.multi(
         [
-            Create(f"{bus.tree.dead_queue('audit', 'jobs')}/d.1.9.", encode(letter), sequence=True),
-            Create(bus.tree.client("odd"), encode(ClientState("host", 2**63, "1", float("1e300")))),
-            Create(bus.tree.registration("jobs", "odd"), encode(Registration("odd", 2**63, "durable"))),
+            Create(f"{bus.parts.tree.dead_queue('audit', 'jobs')}/d.1.9.", encode(letter), sequence=True),
+            Create(bus.parts.tree.client("odd"), encode(ClientState("host", 2**63, "1", float("1e300")))),
+            Create(bus.parts.tree.registration("jobs", "odd"), encode(Registration("odd", 2**63, "durable"))),
         ]
     )
     given = {name: value for name, value in options.items() if name != "topic"}
@@ -214,8 +214,8 @@ def test_what_spark_is_told_wrongly_it_says(spark: Any, bus: Bus, options: dict[
     with pytest.raises(Exception, match="0 of 3 messages were published: nobody subscribes to 'users'"):
         rows.write.format("zkms").options(**options).mode("append").save()
     rows.write.format("zkms").options(**options, if_nobody="drop").mode("append").save()
-    staged = bus.session.children(bus.tree.staged)[0]
-    assert [name for job in staged for name in bus.session.children(bus.tree.staged_job(job))[0]] == []
+    staged = bus.parts.session.children(bus.parts.tree.staged)[0]
+    assert [name for job in staged for name in bus.parts.session.children(bus.parts.tree.staged_job(job))[0]] == []
 
 
 def test_rows_that_cannot_be_messages_are_refused_by_their_schema(spark: Any) -> None:

@@ -1,0 +1,1 @@
+"""Tests of zkms.testing: containers, ensembles, the proxy, the fixtures."""

@@ -1,9 +1,8 @@
-"""What the tests of the test servers share: plain kazoo clients, and waiting for a condition."""
+"""What the tests of the test servers share."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from kazoo.client import KazooClient
@@ -12,33 +11,9 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 
 @pytest.fixture
-def connect() -> Iterator[Callable[..., KazooClient]]:
-    """Connect a kazoo client that is closed after the test."""
-    clients: list[KazooClient] = []
-
-    def start(hosts: str, **options: object) -> KazooClient:
-        client = KazooClient(hosts, **options)
-        clients.append(client)
-        client.start(timeout=20)
-        return client
-
-    yield start
-    for client in clients:
-        client.stop()
-        client.close()
-
-
-@pytest.fixture
-def eventually() -> Callable[..., None]:
-    """Wait until a condition holds, with a deadline."""
-
-    def wait(condition: Callable[[], bool], timeout: float = 30.0) -> None:
-        deadline = time.monotonic() + timeout
-        while not condition():
-            assert time.monotonic() < deadline, "the condition did not come true in time"
-            time.sleep(0.02)
-
-    return wait
+def connect(kazoo_clients: Callable[..., KazooClient]) -> Callable[..., KazooClient]:
+    """Here it is kazoo that connects: there is no zkms in it."""
+    return kazoo_clients
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from kazoo.client import KazooClient
 
+from tests.support.buses import Eventually
 from zkms.server.server import Server
 from zkms.testing import ServerError
 
 Connect = Callable[..., KazooClient]
-Eventually = Callable[..., None]
 CanWrite = Callable[[str, str], bool]
 
 

@@ -129,7 +129,7 @@ def test_expire_ends_the_session_for_good(
 ) -> None:
     """When it returns the server has closed the session: its ephemerals are gone, or belong to the next session."""
     bus.subscribe("users")
-    before = bus.session.client_id
+    before = bus.parts.session.client_id
     assert before is not None
     client = connect(zookeeper.hosts)
 

@@ -11,13 +11,13 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss
 from kazoo.handlers.threading import KazooTimeoutError
 
+from tests.support.buses import Eventually
 from zkms.errors import InvalidArgument
 from zkms.server.words import mode
 from zkms.testing import EmbeddedZooKeeper, Proxy
 from zkms.testing.faults import Faults
 
 Connect = Callable[..., KazooClient]
-Eventually = Callable[..., None]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""Tests of zkms.trail: recording, export, generation."""

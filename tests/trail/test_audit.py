@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 from zkms_cleaner import Cleaner
 
+from tests.support.buses import Connect, Eventually
+from tests.support.oracle import audit, exported
 from zkms.deliver.acks import Acks
 from zkms.server.server import Server
 
-from .conftest import Connect
-from .oracle import audit, exported
-
-Eventually = Callable[..., None]
 NODE = Path(__file__).parent / "programs" / "node.py"
 
 
@@ -48,7 +46,9 @@ def test_a_killed_nodes_messages_are_accounted_for(
 ) -> None:
     """One of three nodes is killed under fire: its queue is purged, nothing is lost, nothing comes twice."""
     bus = connect(client_id="writer")
-    cleaner = Cleaner(bus.session, bus.tree, "cleaner", interval=0.2, grace=1.0, trail=bus.trail)
+    cleaner = Cleaner(
+        bus.parts.session, bus.parts.tree, "cleaner", interval=0.2, grace=1.0, trail=bus.parts.context.trail
+    )
     nodes = [node() for _ in range(3)]
     for _ in range(20):
         bus.publish_many("users", range(50), key=str)

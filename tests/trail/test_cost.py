@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import zkms
-
-from .conftest import Connect
+from tests.support.buses import Connect
 
 SUBSCRIBERS = 20
 MESSAGES = 20_000

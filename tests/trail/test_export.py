@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,19 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.buses import Eventually
 from zkms.cli.exit_codes import Exit
 from zkms.errors import ZkmsError
 from zkms.trail import Trail
 from zkms.trail.event import COLUMNS, VERSION
 from zkms.trail.export.export import Exporter, ExportSummary, NothingRecorded, find
-from zkms.trail.recorder import Recorder
-
-Eventually = Callable[..., None]
+from zkms.trail.recorder import FileRecorder
 
 
 def record(trail: Path, node: str = "ann", count: int = 10, **options: Any) -> Path:
     """A finished file with so many events; returns it."""
     before = set(trail.glob("*.jsonl"))
-    recorder = Recorder(Trail(directory=trail, **options), node)
+    recorder = FileRecorder(Trail(directory=trail, **options), node)
     for number in range(count):
         recorder.note("delivered", sub="a", topic="users", kind="live", producer="p", seq=number + 1, n=1)
     recorder.close()
@@ -104,9 +102,9 @@ def test_open_files_of_the_living_wait_and_those_of_the_dead_do_not(
     program = """
         import sys, time
         from zkms.trail import Trail
-        from zkms.trail.recorder import Recorder
+        from zkms.trail.recorder import FileRecorder
 
-        recorder = Recorder(Trail(directory=sys.argv[1], flush=0.01), "ann")
+        recorder = FileRecorder(Trail(directory=sys.argv[1], flush=0.01), "ann")
         recorder.note("gap", sub="a", topic="users")
         while recorder._store._lines < 2:
             time.sleep(0.01)
@@ -240,7 +238,7 @@ def test_a_newer_version_is_left_alone(trail: Path, tmp_path: Path) -> None:
 def test_two_nodes_of_one_name_are_kept_apart_and_named(trail: Path, tmp_path: Path) -> None:
     """The same name at the same time, in directories of two hosts, with the same file name even."""
     other = tmp_path / "other"
-    first, second = Recorder(Trail(directory=trail), "ann"), Recorder(Trail(directory=other), "ann")
+    first, second = FileRecorder(Trail(directory=trail), "ann"), FileRecorder(Trail(directory=other), "ann")
     for recorder in (first, second):
         recorder.note("gap", sub="a", topic="users")
     first.close()
@@ -268,7 +266,7 @@ def test_a_node_that_was_restarted_is_no_namesake(trail: Path, tmp_path: Path) -
 def test_a_namesake_of_an_earlier_export_is_named_too(trail: Path, tmp_path: Path, eventually: Eventually) -> None:
     """Its trail comes an export later, as that of a host that was cut off: what was exported before is remembered."""
     other = tmp_path / "other"
-    first = Recorder(Trail(directory=trail, file_bytes=1), "ann")
+    first = FileRecorder(Trail(directory=trail, file_bytes=1), "ann")
     for count in (1, 2, 3):
         first.note("gap", sub="a", topic="users")
         eventually(lambda: len(list(trail.glob("*.jsonl"))) == count)  # noqa: B023
@@ -408,7 +406,7 @@ def test_a_missing_package_is_named(args: list[str]) -> None:
 
 def test_rows_of_one_event_lie_together_in_the_order_of_their_lines(trail: Path, tmp_path: Path) -> None:
     """So that a reader who asks for some events can leave out the rest."""
-    recorder = Recorder(Trail(directory=trail), "ann")
+    recorder = FileRecorder(Trail(directory=trail), "ann")
     for number in range(1, 31):
         event = ("acked", "delivered", "gap")[number % 3]
         recorder.note(event, sub="a", topic="users", producer="p", seq=number, n=1)

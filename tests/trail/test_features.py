@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import zkms
+from tests.support.buses import Connect, Eventually
+from tests.support.oracle import audit, exported
+from tests.support.trails import read
 from zkms.trail.event import Event, called
-
-from .conftest import Connect, read
-from .oracle import audit, exported
-
-Eventually = Callable[..., None]
 
 
 def numbers(event: Event) -> list[int]:
@@ -116,7 +113,7 @@ def test_a_subscription_to_a_pattern_has_one_name(connect: Connect, trail: Path,
     for number in range(4):
         bus.publish("users.new", number)
     eventually(lambda: len(bus.subscriptions("users.new")) == 1)
-    for subscription in list(bus.consumers.values()):
+    for subscription in list(bus.parts.subscriptions.consumers.values()):
         while (message := subscription.get(timeout=0.5)) is not None:
             message.ack()
         subscription.unsubscribe()

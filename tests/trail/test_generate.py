@@ -13,6 +13,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.oracle import Found, audit
 from zkms.cli.exit_codes import Exit
 from zkms.errors import InvalidArgument
 from zkms.trail.event import EVENTS, VIOLATIONS
@@ -20,8 +21,6 @@ from zkms.trail.export.export import Exporter, find
 from zkms.trail.generate import generate
 from zkms.trail.generate.generate import Generated, Generator
 from zkms.trail.generate.planting import parse_faults
-
-from .oracle import Found, audit
 
 
 def rows(place: Path) -> list[dict[str, Any]]:

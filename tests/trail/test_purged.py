@@ -6,16 +6,13 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 from zkms_cleaner import Cleaner
 
+from tests.support.buses import Connect, Eventually
+from tests.support.trails import read
 from zkms.server.server import Server
-
-from .conftest import Connect, read
-
-Eventually = Callable[..., None]
 
 
 def run(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +30,7 @@ def leave_behind(connect: Connect, messages: int) -> str:
     subscription = bus.subscribe("users", lambda _message: blocked.wait(), prefetch=1)
     publisher = connect(trail=None)
     publisher.publish_many("users", range(messages))
-    bus.session.close()  # as if the process were gone
+    bus.parts.session.close()  # as if the process were gone
     blocked.set()
     return subscription.id
 
@@ -42,7 +39,9 @@ def test_the_cleaner_records_what_it_purged(connect: Connect, trail: Path, event
     """With the number of messages, not of znodes."""
     name = leave_behind(connect, 1000)
     bus = connect()
-    cleaner = Cleaner(bus.session, bus.tree, "cleaner", interval=0.1, grace=0.0, trail=bus.trail)
+    cleaner = Cleaner(
+        bus.parts.session, bus.parts.tree, "cleaner", interval=0.1, grace=0.0, trail=bus.parts.context.trail
+    )
     cleaner.start()
     eventually(lambda: not bus.queues(), what="the purge")
     cleaner.close()
@@ -116,7 +115,7 @@ def test_the_cleaner_records_expired_messages_and_not_znodes(
     bus = connect()
     bus.create_group("offers", "mailers", partitions=2)
     bus.publish_many("offers", range(100), key=str, ttl=0.1)
-    cleaner = Cleaner(bus.session, bus.tree, "cleaner", interval=0.1, trail=bus.trail)
+    cleaner = Cleaner(bus.parts.session, bus.parts.tree, "cleaner", interval=0.1, trail=bus.parts.context.trail)
     cleaner.start()
     eventually(lambda: not any(queue.entries for queue in bus.queues()), what="the expiry")
     cleaner.close()

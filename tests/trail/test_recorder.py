@@ -8,22 +8,19 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import zkms
+from tests.support.buses import Connect, Eventually
+from tests.support.trails import read
 from zkms.errors import InvalidArgument
 from zkms.testing import expire
 from zkms.trail import Trail, ledger
 from zkms.trail.event import Event, key_hash
-from zkms.trail.recorder import Recorder
+from zkms.trail.recorder import FileRecorder
 from zkms.trail.store import ledger_of
-
-from .conftest import Connect, read
-
-Eventually = Callable[..., None]
 
 
 def of(events: list[Event], *names: str) -> list[Event]:
@@ -98,7 +95,7 @@ def test_a_subscription_that_gets_a_new_queue_is_a_new_one(
     bus = connect(client_id="ann")
     subscription = bus.subscribe("users", lambda _message: None)
     old = subscription.id
-    bus.registrar._leave("users", old)  # as somebody with a hammer would
+    bus.parts.live_registration._leave("users", old)  # as somebody with a hammer would
     eventually(lambda: subscription.id != old)
     bus.close()
     events = of(read(trail), "subscribed", "unsubscribed")
@@ -125,7 +122,7 @@ def test_what_cannot_be_decoded_is_recorded_as_dead(connect: Connect, trail: Pat
 
 def test_a_full_queue_loses_lines_and_counts_them(trail: Path) -> None:
     """Nothing waits for the disk: what is too much is lost, and the trail says how much since when."""
-    recorder = Recorder(Trail(directory=trail, queue=10, flush=3600.0), "ann")
+    recorder = FileRecorder(Trail(directory=trail, queue=10, flush=3600.0), "ann")
     before = time.time()
     for _ in range(100):
         recorder.note("gap", sub="a", topic="users")
@@ -146,9 +143,9 @@ def test_a_disk_that_refuses_loses_lines_and_counts_them(tmp_path: Path) -> None
     program = """
         import resource, sys, time
         from zkms.trail import Trail
-        from zkms.trail.recorder import Recorder
+        from zkms.trail.recorder import FileRecorder
 
-        recorder = Recorder(Trail(directory=sys.argv[1], flush=0.01), "ann")
+        recorder = FileRecorder(Trail(directory=sys.argv[1], flush=0.01), "ann")
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
         deadline = time.monotonic() + 60
@@ -175,7 +172,7 @@ def test_a_disk_that_refuses_loses_lines_and_counts_them(tmp_path: Path) -> None
 
 def test_files_are_finished_when_they_are_large_or_old(trail: Path, eventually: Eventually) -> None:
     """Each with its last line, under its final name; lines are numbered through all of them."""
-    recorder = Recorder(Trail(directory=trail, flush=0.01, file_bytes=2000, file_seconds=0.5), "ann")
+    recorder = FileRecorder(Trail(directory=trail, flush=0.01, file_bytes=2000, file_seconds=0.5), "ann")
 
     def finished() -> int:
         return len([*trail.glob("*.jsonl")])
@@ -196,7 +193,7 @@ def test_files_are_finished_when_they_are_large_or_old(trail: Path, eventually: 
 
 def test_an_idle_process_does_not_make_files(trail: Path) -> None:
     """A file with nothing in it is not old."""
-    recorder = Recorder(Trail(directory=trail, flush=0.001, file_seconds=0.01), "ann")
+    recorder = FileRecorder(Trail(directory=trail, flush=0.001, file_seconds=0.01), "ann")
     time.sleep(0.2)
     recorder.close()
     assert len([*trail.iterdir()]) == 1
@@ -204,12 +201,12 @@ def test_an_idle_process_does_not_make_files(trail: Path) -> None:
 
 def test_the_directory_is_kept_within_its_bound(trail: Path, eventually: Eventually) -> None:
     """The oldest finished files go, whosever they are; the trail says which, and how many lines they had."""
-    other = Recorder(Trail(directory=trail), "bob")
+    other = FileRecorder(Trail(directory=trail), "bob")
     other.note("gap", sub="b", topic="users", reason="x" * 3000)
     other.close()
     (first,) = trail.glob("bob-*.jsonl")
     os.utime(first, (1.0, 1.0))
-    recorder = Recorder(Trail(directory=trail, flush=0.01, file_bytes=1000, total_bytes=5000), "ann")
+    recorder = FileRecorder(Trail(directory=trail, flush=0.01, file_bytes=1000, total_bytes=5000), "ann")
     for number in range(8):
         recorder.note("gap", sub="a", topic="users", reason=f"{number}" + "x" * 1000)
         eventually(lambda number=number: recorder._store._number > number + 1, what="the next file")
@@ -224,11 +221,11 @@ def test_the_directory_is_kept_within_its_bound(trail: Path, eventually: Eventua
 
 def test_the_bound_spares_what_another_process_writes_to(trail: Path, eventually: Eventually) -> None:
     """An open file of a living process is never removed."""
-    other = Recorder(Trail(directory=trail, flush=0.01), "bob")
+    other = FileRecorder(Trail(directory=trail, flush=0.01), "bob")
     other.note("gap", sub="b", topic="users", reason="x" * 5000)
     eventually(lambda: other._store.path.stat().st_size > 5000)
     os.utime(other._store.path, (1.0, 1.0))
-    recorder = Recorder(Trail(directory=trail, flush=0.01, file_bytes=1000, total_bytes=1000), "ann")
+    recorder = FileRecorder(Trail(directory=trail, flush=0.01, file_bytes=1000, total_bytes=1000), "ann")
     recorder.note("gap", sub="a", topic="users", reason="x" * 1000)
     eventually(lambda: recorder._store._number > 1, what="the next file")
     recorder.close()
@@ -242,9 +239,9 @@ def test_a_kill_loses_the_last_batch_and_the_number_of_lines_is_known(tmp_path: 
     program = """
         import sys
         from zkms.trail import Trail
-        from zkms.trail.recorder import Recorder
+        from zkms.trail.recorder import FileRecorder
 
-        recorder = Recorder(Trail(directory=sys.argv[1], flush=0.05), "ann")
+        recorder = FileRecorder(Trail(directory=sys.argv[1], flush=0.05), "ann")
         for number in range(1, 10**9):
             recorder.note("gap", sub="a", topic="users", reason=str(number))
             if number % 1000 == 0:
@@ -280,9 +277,9 @@ def test_a_process_that_just_ends_leaves_a_finished_file(tmp_path: Path, kind: s
     program = """
         import os, sys
         from zkms.trail import Trail
-        from zkms.trail.recorder import Recorder
+        from zkms.trail.recorder import FileRecorder
 
-        recorder = Recorder(Trail(directory=sys.argv[1], flush=0.01), "ann")
+        recorder = FileRecorder(Trail(directory=sys.argv[1], flush=0.01), "ann")
         recorder.note("gap", sub="a", topic="users")
         if sys.argv[2] == "forks":
             child = os.fork()
@@ -317,7 +314,7 @@ def test_a_trail_that_cannot_be_written_is_refused_at_once(tmp_path: Path, kind:
 
 def test_nodes_of_one_name_do_not_share_a_file(trail: Path) -> None:
     """Even if they start at the same moment."""
-    recorders = [Recorder(Trail(directory=trail), "ann") for _ in range(20)]
+    recorders = [FileRecorder(Trail(directory=trail), "ann") for _ in range(20)]
     for recorder in recorders:
         recorder.close()
     assert len([*trail.glob("*.jsonl")]) == 20
@@ -327,5 +324,5 @@ def test_nodes_of_one_name_do_not_share_a_file(trail: Path) -> None:
 def test_names_that_no_file_can_have_are_recorded_all_the_same(trail: Path) -> None:
     """A client id may be long, begin with a dot and hold what shells take for themselves."""
     name = ".ann of *" + "\u00e9" * 100
-    Recorder(Trail(directory=trail), name).close()
+    FileRecorder(Trail(directory=trail), name).close()
     assert [event.node for event in of(read(trail), "opened")] == [name]

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import zkms
+from tests.support.buses import Connect
+from tests.support.oracle import audit, exported
+from tests.support.trails import read
 from zkms.message import frame
 from zkms.server.server import Server
-
-from .conftest import Connect, read
-from .oracle import audit, exported
 
 
 def bury_and_requeue(connect: Connect, requeue: Any) -> zkms.Bus:

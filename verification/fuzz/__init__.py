@@ -6,5 +6,5 @@ mutator.py     a million inputs from a few, the same ones each time
 guided.py      the same targets under atheris (libFuzzer), which sees what an input has reached
 __main__.py    `make fuzz INPUTS=1000000`: all of them, as a table
 
-The tests here run a short selection of each target, and throw junk into a real tree with everything at work in it.
+tests/verification/fuzz runs a short selection of each target, and throws junk into a real tree with everything at work.
 """

@@ -13,14 +13,16 @@ import click
 import msgspec
 
 from verification.fuzz.target import Target, text_of
+from zkms.checks import check_seconds
 from zkms.cli import COMMANDS, main
 from zkms.cli.connection import read_auth, read_tls
 from zkms.cli.failure import as_failure
 from zkms.cli.messages.pub import _headers, _moment, _parse
-from zkms.config import Config, check_seconds, parse_auth
+from zkms.config import Config
 from zkms.errors import InvalidArgument, ZkmsError
 from zkms.message.frame import pack
 from zkms.publish.routing import _fits
+from zkms.security import parse_auth
 from zkms.subscribe.options import check_where
 
 UNSAFE = "\0"

@@ -9,7 +9,7 @@ import msgspec
 from zkms_cleaner.due import Due
 
 from verification.fuzz.target import Target
-from zkms.admin.dead_letters import LetterPlace, _describe, _entry
+from zkms.admin.dead_letters import DeadLetterPlace, _describe, _entry
 from zkms.cache.invalidation import CODEC
 from zkms.cli.output import data_json, data_text
 from zkms.deliver.inbox import Fetched
@@ -86,12 +86,12 @@ def _move(raw: bytes, frame: frames.Frame) -> None:
     for operation in operations:
         assert operation.path.startswith("/zkms/")
     due.dead = "nobody"
-    assert len(due.letters(TREE, 1.0)) == len(frame.data)
+    assert len(due.dead_letters(TREE, 1.0)) == len(frame.data)
 
 
 def _bury(raw: bytes) -> None:
     letter = DeadLetter(raw, "why", 1.0)
-    described = _describe(LetterPlace("live", "users", "d.1.9.0000000001"), encode(letter), 1.0)
+    described = _describe(DeadLetterPlace("live", "users", "d.1.9.0000000001"), encode(letter), 1.0)
     assert not described.foreign
     name, data = _entry(letter, carry=True)
     entry = parse_entry(f"{name}0000000001")

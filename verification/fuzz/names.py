@@ -7,12 +7,11 @@ from zlib import crc32
 
 from verification.fuzz.target import Target, text_of
 from zkms.errors import InvalidArgument
-from zkms.names import check_name, check_root, check_subscription, check_topic
+from zkms.names import check_name, check_root, check_subscription, check_topic, is_pattern, matches
 from zkms.publish.routing import partition_of
 from zkms.tree.delayed_names import parse_bucket, parse_delayed
 from zkms.tree.entry import carried, parse_entry
 from zkms.tree.paths import Tree, hashes_in, id_log_time
-from zkms.tree.patterns import is_pattern, matches
 
 TREE = Tree("/zkms")
 REFUSED = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")

@@ -11,10 +11,9 @@ import msgspec
 from zkms_cleaner.orphans import _owner
 
 from verification.fuzz.target import Target
-from zkms.admin.dead_letters import LetterPlace, _describe
+from zkms.admin.dead_letters import DeadLetterPlace, _describe
 from zkms.admin.discovery import _queue
-from zkms.admin.groups import _decoded
-from zkms.admin.lag import _delayed, _waiting
+from zkms.admin.lag import _delayed, unacked_messages
 from zkms.cli.output import clock, duration, print_json, print_table
 from zkms.consume.assignment import MemberLoad, assign, slow_ones
 from zkms.consume.entry_state import EntryState
@@ -22,14 +21,14 @@ from zkms.consume.group_member import _read_plan
 from zkms.deliver.inbox import Fetched
 from zkms.errors import StoreError
 from zkms.message.frame import Frame, pack
+from zkms.names import is_pattern, matches
 from zkms.publish.audience import Member, patterns_in
 from zkms.publish.limits import Room
 from zkms.publish.receipt import moved_to, removal
 from zkms.publish.routing import route
 from zkms.replay.stage import Chunk, Job, Staged, read_job
 from zkms.tree.entry import parse_entry
-from zkms.tree.paths import Tree, lanes_of
-from zkms.tree.patterns import is_pattern, matches
+from zkms.tree.paths import Tree, queues_of
 from zkms.tree.records import (
     ClientState,
     DeadLetter,
@@ -48,6 +47,7 @@ from zkms.tree.records import (
     Registration,
     Try,
     decode,
+    decode_or_none,
     encode,
 )
 from zkms.zookeeper.wire import Stat
@@ -91,9 +91,9 @@ def check(data: bytes) -> None:
         _show(record)
     assert isinstance(removal(data, "/q/f.1.1.0000000007"), str | None)
     assert isinstance(_owner(data), str)
-    assert isinstance(_describe(LetterPlace("l", "t", "d.1.9.0000000001"), data, 1.0).foreign, bool)
+    assert isinstance(_describe(DeadLetterPlace("l", "t", "d.1.9.0000000001"), data, 1.0).foreign, bool)
     assert _queue("l#1", "t", data, STAT, (data, STAT)).entries == 1
-    assert _decoded(data, GroupPlan) is None or _read_plan(data) == _decoded(data, GroupPlan)
+    assert decode_or_none(data, GroupPlan) is None or _read_plan(data) == decode_or_none(data, GroupPlan)
 
 
 def _show(record: Any) -> None:
@@ -112,7 +112,7 @@ def _show(record: Any) -> None:
 
 
 def _use_registration(record: Registration, _data: bytes) -> None:
-    lanes = lanes_of("l", record)
+    lanes = queues_of("l", record)
     assert 1 <= len(lanes) <= 1024
     packed = [pack(1, "k", {"kind": "new"}), pack(2)]
     for target in route([Member("l", record, topic="t")], packed, 3, frozenset()):
@@ -123,7 +123,7 @@ def _use_registration(record: Registration, _data: bytes) -> None:
 
 def _use_ledger(record: Ledger, _data: bytes) -> None:
     entries = [parse_entry(f"f.4.10.{number:010}") for number in range(10)]
-    assert _waiting(entries, record.parts) >= 0
+    assert unacked_messages(entries, record.parts) >= 0
     assert _delayed(entries, record.parts, time.time()) >= 0
     for part in record.parts.values():
         assert part.count >= 0

@@ -1,9 +1,8 @@
-"""What comes over the connection: a server that answers anything, and a flow that must neither hang nor grow."""
+"""What comes over the connection: a server that answers anything, and a connection that must neither hang nor grow."""
 
 from __future__ import annotations
 
 import struct
-from collections import deque
 from typing import Any
 
 from kazoo.exceptions import ConnectionDropped
@@ -34,7 +33,7 @@ def check_read(data: bytes) -> None:
     for request in requests():
         try:
             value = request.read(memoryview(data), 0)
-        except (struct.error, ValueError, RuntimeError):  # all of which end the connection: see check_flow
+        except (struct.error, ValueError, RuntimeError):  # all of which end the connection: see check_connection
             continue
         items = value if isinstance(value, list) else value[0] if isinstance(value, tuple) else ()
         assert len(items) <= len(data) + 1 if not isinstance(value, tuple) or isinstance(items, list | bytes) else True
@@ -46,50 +45,42 @@ def check_read(data: bytes) -> None:
     assert len(path) <= len(data)
 
 
-class _Connection:
-    def __init__(self) -> None:
-        self._xid = 0
-        self.ping_outstanding = self
+class _Client:
+    """As much of a client as a connection needs between a request and its answer."""
 
-    def clear(self) -> None:
+    chroot = ""
+    awaits_reply = False
+    xid = 0
+    last_zxid = 0
+
+    def heard(self) -> None:
         """A ping was answered."""
 
 
-class _Client:
-    """As much of kazoo's as a flow needs between a request and its answer."""
-
-    def __init__(self) -> None:
-        self._connection = _Connection()
-        self._pending: deque[Any] = deque()
-        self.last_zxid = 0
-        self.chroot = ""
-
-
-def check_flow(data: bytes) -> None:
+def check_connection(data: bytes) -> None:
     """Anything as the stream of answers: each request is answered once at the most, or the connection is dropped."""
-    flow = _flow
     answers: list[tuple[Any, ZkmsError | None]] = []
-    flow._client = _Client()
-    flow._unanswered.clear()
-    flow._always = {"/a": lambda _kind, _name: None}
-    flow._open = True
+    _connection._client = _Client()  # type: ignore[assignment]
+    _connection._unanswered.clear()
+    _connection._always = {"/a": lambda _kind, _name: None}
+    _connection._open = True
     asked = requests()
     for request in asked:
-        flow.ask(request, lambda value, error: answers.append((value, error)))
-    flow._gather()
+        _connection.ask(request, lambda value, error: answers.append((value, error)))
+    _connection._gather()
     try:
-        place, for_kazoo = flow._take(memoryview(data))
+        place, for_kazoo = _connection._take(memoryview(data))
     except ConnectionDropped:
         pass
     else:
         assert 0 <= place <= len(data)
         assert not for_kazoo
-    assert len(answers) + len(flow._unanswered) in (len(asked), len(asked))
+    assert len(answers) + len(_connection._unanswered) in (len(asked), len(asked))
     for _, error in answers:
         assert error is None or isinstance(error, ZkmsError)
 
 
-_flow = Connection()
+_connection = Connection()
 
 
 def reply(xid: int, body: bytes, code: int = 0) -> bytes:
@@ -121,5 +112,7 @@ WORDS = (
 )
 TARGETS = (
     Target("ZooKeeper's replies", check_read, (GET, STAT, CHILDREN, ACLS, MULTI, REFUSED, EVENT), WORDS),
-    Target("the stream of replies", check_flow, (STREAM, reply(1, GET), reply(1, b"", -101), reply(-2, b"")), WORDS),
+    Target(
+        "the stream of replies", check_connection, (STREAM, reply(1, GET), reply(1, b"", -101), reply(-2, b"")), WORDS
+    ),
 )

@@ -50,7 +50,6 @@ def disguise() -> None:
 
     vars(sys.modules["zkms.zookeeper.session"]).update(
         Connection=link.SimulatedConnection,
-        new_client=link.new_client,
-        dispose=link.dispose,
+        Client=link.Client,
         diagnose=lambda _hosts, _tls: "nothing in this world answers",
     )

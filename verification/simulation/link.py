@@ -13,7 +13,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 
 from verification.simulation.clockwork import Task, here, running
 from verification.simulation.ensemble import Connection, Ensemble
-from verification.simulation.primitives import Event, Thread
+from verification.simulation.primitives import Thread
 from zkms.config import Config
 from zkms.errors import ZkmsError
 from zkms.zookeeper.connection import Connection as RealConnection
@@ -87,32 +87,18 @@ class SimulatedConnection(RealConnection):
                 connection.send(b"")
 
 
-class _Pings:
-    """kazoo's note that a ping is not answered yet."""
-
-    def clear(self) -> None:
-        """A sign of life came."""
-
-
-class _Row:
-    """kazoo's numbering of requests."""
-
-    def __init__(self) -> None:
-        self._xid = 0
-        self.ping_outstanding = _Pings()
-
-
 class Client:
-    """kazoo's client and its handler in one."""
+    """In place of zkms.zookeeper.kazoo_client's."""
 
     chroot = ""
+    awaits_reply = False
 
     def __init__(
         self,
-        ensemble: Ensemble,
         config: Config,
         client_id: tuple[int, bytes] | None,
-        flow: SimulatedConnection,
+        connection: SimulatedConnection,
+        *,
         seen: Callable[[], int],
         granted: Callable[[float], None],
     ) -> None:
@@ -120,17 +106,16 @@ class Client:
         self.client_state = KeeperState.CONNECTING
         self.last_zxid = 0
         self.connected = False
-        self.ended = Event()
+        self.ended = False
         self.failure: Exception | None = None
         self.arrived: deque[bytes] = deque()
         self.broken = False
         self.stopping = False
         self.since = 0.0
-        self._connection = _Row()
-        self._pending: deque[Any] = deque()
-        self._ensemble = ensemble
+        self.xid = 0
+        self._ensemble: Ensemble = here().ensemble
         self._config = config
-        self._flow = flow
+        self._connection = connection
         self._seen = seen
         self._granted = granted
         self._listeners: list[Callable[[str], None]] = []
@@ -147,11 +132,14 @@ class Client:
         self._thread.start()
 
     def drop(self) -> None:
-        """As zkms.zookeeper.kazoo_client.Handler's."""
+        """As the real one's."""
         if self._wire is not None:
             self._wire.cut(arrives=here().random.random() < 0.5)
 
-    def stop(self) -> None:
+    def heard(self) -> None:
+        """A sign of life came: nobody pings here."""
+
+    def dispose(self) -> None:
         """End the session, if somebody hears it."""
         self.stopping = True
         self._wake()
@@ -175,7 +163,7 @@ class Client:
         self._wake()
 
     def _run(self) -> None:
-        self._flow.task = self._thread._task
+        self._connection.task = self._thread._task
         delay = RETRY
         while not self.stopping:
             wire = self._connect()
@@ -185,20 +173,20 @@ class Client:
                 continue
             delay = RETRY
             try:
-                self._flow.serve(self, wire)
+                self._connection.serve(self, wire)
             except Broken:
                 self._lost(KazooState.SUSPENDED)
         if self.connected and self._wire is not None and not self.broken:
             self._ensemble.world.call_in(self._ensemble.latency(), self._ensemble.end, self._wire.session)
             here().wait(3 * self._ensemble.latency())
         self.connected = False
-        self.ended.set()
+        self.ended = True
 
     def _connect(self) -> Connection | None:
         """A connection on which a session was begun, or taken up again."""
         here().wait(2 * self._ensemble.latency())
         self.last_zxid = self._seen()
-        self._flow.begin()
+        self._connection.begin()
         self.arrived.clear()
         self.broken = False
         wire = self._ensemble.connect(
@@ -225,23 +213,3 @@ class Client:
             self._wire.cut(arrives=here().random.random() < 0.5)
         for listener in self._listeners:
             listener(state)
-
-
-def new_client(
-    config: Config,
-    client_id: tuple[int, bytes] | None,
-    flow: SimulatedConnection,
-    *,
-    seen: Callable[[], int],
-    granted: Callable[[float], None],
-) -> tuple[Client, Client]:
-    """In place of zkms.zookeeper.kazoo_client's."""
-    ensemble: Ensemble = here().ensemble
-    client = Client(ensemble, config, client_id, flow, seen, granted)
-    flow.attach(client)
-    return client, client
-
-
-def dispose(client: Client, _handler: Client) -> None:
-    """In place of zkms.zookeeper.kazoo_client's."""
-    client.stop()

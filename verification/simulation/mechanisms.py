@@ -172,7 +172,7 @@ MECHANISMS = {
             "live",
             "a subscription with a new session says that it may have missed something",
             patch=_attribute(
-                "zkms.deliver.live.Subscription", "_reach_gap", lambda self, path, _record: self._bus.acks.add(path)
+                "zkms.deliver.live.Subscription", "_reach_gap", lambda self, path, _record: self._acks.add(path)
             ),
         ),
         Mechanism(

@@ -1,4 +1,4 @@
-"""ZooKeeper's tree as a pure model: no time, no network; compared with the real server by tests/simulated.
+"""ZooKeeper's tree as a pure model: no time, no network; compared with the real server in the tests.
 
 `Leader` decides: it checks a transaction and says what changes. `Tree` is what a replica knows: it applies changes in
 order and says which znodes they concern. Both know znodes by path.

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.config import Config
 from zkms.publish.bodies import all_queues
 from zkms.server.words import ask
 from zkms.tree.paths import Tree
+from zkms.zookeeper.recipes import read_many
 from zkms.zookeeper.session import Session
 
 MB = 1024 * 1024
@@ -100,7 +100,7 @@ class Counter:
         return sum(self._ask([self._tree.queue(lane, topic)]).values())
 
     def _ask(self, paths: Iterable[str]) -> dict[str, int]:
-        stats = Discovery(self._session, self._tree).ask(paths, self._session.exists_async)
+        stats = read_many(self._session, paths, self._session.exists_async)
         return {path: stat.numChildren for path, stat in stats.items() if stat is not None}
 
 

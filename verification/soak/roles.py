@@ -40,14 +40,14 @@ def _connect(hosts: str, root: str, stage: Stage, session: float = SESSION) -> z
     )
 
     def changed() -> None:
-        stage.counts["generation"] = bus.session.generation
-        if bus.session.state.value == "connected":
+        stage.counts["generation"] = bus.parts.session.generation
+        if bus.parts.session.state.value == "connected":
             stage.counts["connected_at"] = time.time()
         else:
             stage.add("cuts")
 
-    bus.session.listen(changed)
-    stage.counts["generation"] = bus.session.generation
+    bus.parts.session.listen(changed)
+    stage.counts["generation"] = bus.parts.session.generation
     return bus
 
 
@@ -242,8 +242,8 @@ def janitor(stage: Stage, hosts: str, root: str, interval: float = 5.0, grace: f
 
     with _connect(hosts, root, stage) as bus:
         cleaner = Cleaner(
-            bus.session,
-            bus.tree,
+            bus.parts.session,
+            bus.parts.tree,
             bus.client_id,
             interval=interval,
             grace=grace,
@@ -265,12 +265,12 @@ def _without_jitter() -> None:
     """Switch off what spreads reconnects, to see what it is good for."""
     from kazoo.retry import KazooRetry
 
-    from zkms.zookeeper import kazoo_client as link
+    from zkms.zookeeper import kazoo_client
 
     def stiff(**options: Any) -> Any:
         return KazooRetry(**{**options, "max_jitter": 0.0})
 
-    link.KazooRetry = stiff  # type: ignore[attr-defined]
+    kazoo_client.KazooRetry = stiff  # type: ignore[attr-defined]
 
 
 def _leak(what: str, kept: list[Any]) -> None:

@@ -1,11 +1,12 @@
-"""Dead letters: what readers could not do with, why, and the ways out: back into the queue, or away.
+"""Reads dead letters, and requeues or purges them.
 
-A letter is below dead/SUBSCRIPTION/TOPIC. Beside them lies what was found in a queue and is no message of ours, byte by
-byte as it was (see quarantine.py): it can be looked at and purged, not requeued, unless it is a frame that its reader
+A dead letter is below dead/SUBSCRIPTION/TOPIC. Beside it is what was found in a queue and is no message of ours, as it
+was found (see quarantine.py): it can be looked at and purged, but not requeued, unless it is a frame that its reader
 was too old for and that this zkms can read.
 
-Requeueing is one transaction: delete the letter, create an entry in the queue, check that the subscription is still the
-one that was looked at. So a letter is requeued once, by however many at the same time, also if a reply is lost.
+Requeueing is one transaction: it deletes the dead letter, creates an entry in the queue, and checks that the
+subscription is still the one that was looked at. So a dead letter is requeued once, however many do it at the same
+time, and also if a reply is lost.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.errors import (
     BadVersion,
     CannotDecode,
@@ -29,43 +29,44 @@ from zkms.errors import (
     NotSubscribed,
     QueueFull,
     StoreError,
-    TransactionFailed,
     Unauthorised,
 )
 from zkms.message import frame as frames
 from zkms.message.frame import Extra, Packed
+from zkms.names import PARTITION_MARK
 from zkms.publish.limits import MAX_ENTRIES
 from zkms.publish.routing import partition_of
 from zkms.publish.shipment import CARRIED_BYTES
+from zkms.security import hidden, masked
 from zkms.trail.event import called
-from zkms.tree.acl import Rights, acl, hidden, masked
+from zkms.trail.hooks import Recorder
+from zkms.tree.acl import acl
 from zkms.tree.delayed_names import NOBODY
 from zkms.tree.entry import carried, entry_prefix, parse_entry
-from zkms.tree.paths import LANE_MARK, Tree, lanes_of, subscription_of
-from zkms.tree.records import DeadLetter, Registration, decode
+from zkms.tree.paths import Tree, queues_of, subscription_of
+from zkms.tree.records import DeadLetter, Registration, decode, read_record
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import Check, Create, Delete
-from zkms.zookeeper.session import Session, failed_with
-
-if TYPE_CHECKING:
-    from zkms.trail.recorder import Recorder
+from zkms.zookeeper.recipes import attempt, grandchildren_of, read_many, stats_of
+from zkms.zookeeper.session import AclPolicy, Session
 
 DEFAULT_LIMIT = 1000
+AT_ONCE = 500
 _LETTER = re.compile(r"d\.1\.\d{1,9}\.(\d{10})", re.ASCII)
 
 
-class LetterPlace(NamedTuple):
-    """Where a letter lies."""
+class DeadLetterPlace(NamedTuple):
+    """Where a dead letter is."""
 
-    shelf: str
-    """The subscription; of what is no message, the lane in which it was found."""
+    queue: str
+    """The subscription; of what is no message, the queue below messages/ in which it was found."""
     topic: str
     """What the subscription is registered for: a topic, or a pattern."""
     name: str
 
 
 class DeadLetterInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that nobody could do with, and why; or something that is no message, `foreign`."""
+    """A message that failed for good, and why; or something that is no message, `foreign`."""
 
     id: str
     """The message's, or the name of what is no message."""
@@ -74,7 +75,7 @@ class DeadLetterInfo(msgspec.Struct, frozen=True, kw_only=True):
     subscription: str
     reason: str
     error: str = ""
-    """What its last reader had to say."""
+    """What its last reader said."""
     attempts: int = 0
     at: float = 0.0
     """Seconds since the epoch: when it was put here."""
@@ -87,74 +88,75 @@ class DeadLetterInfo(msgspec.Struct, frozen=True, kw_only=True):
     seq: int = 0
     published_at: float = 0.0
     foreign: bool = False
-    place: LetterPlace
+    place: DeadLetterPlace
 
 
 class DeadLetters:
-    """Reads, requeues and removes dead letters; with a `trail`, what is requeued is recorded. Thread-safe."""
+    """Reads, requeues and purges dead letters; the `trail` records what is requeued. Thread-safe."""
 
     def __init__(self, session: Session, tree: Tree, trail: Recorder | None = None) -> None:
-        self.trail = trail
+        self.trail = trail or Recorder()
         self._session = session
         self._tree = tree
-        self._discovery = Discovery(session, tree)
 
     # -- looking -------------------------------------------------------------------------------------------------
 
     def counts(self) -> dict[tuple[str, str], int]:
         """How many there are, by subscription and topic; nothing is listed."""
-        pairs = self._shelves(None, None)
-        stats = self._discovery.ask(pairs, lambda pair: self._session.exists_async(self._tree.dead_queue(*pair)))
+        pairs = self._places(None, None)
         found: Counter[tuple[str, str]] = Counter()
-        for (shelf, topic), stat in stats.items():
-            found[subscription_of(shelf), topic] += 0 if stat is None else stat.numChildren
+        for (queue, topic), stat in stats_of(self._session, pairs, lambda pair: self._tree.dead_queue(*pair)).items():
+            found[subscription_of(queue), topic] += stat.numChildren
         return found
 
-    def find(self, topic: str | None = None, subscription: str | None = None) -> list[LetterPlace]:
-        """Where letters lie, the oldest of each subscription first; `topic` is what it is registered for."""
-        pairs = self._shelves(topic, subscription)
-        listed = self._discovery.ask(pairs, lambda pair: self._session.children_async(self._tree.dead_queue(*pair)))
-        return [LetterPlace(*pair, name) for pair, (names, _) in listed.items() for name in sorted(names, key=_order)]
-
-    def _shelves(self, topic: str | None, subscription: str | None) -> list[tuple[str, str]]:
-        shelves = [
-            shelf
-            for shelf in self._discovery.names(self._tree.dead)
-            if subscription is None or subscription_of(shelf) == subscription
-        ]
-        listed = self._discovery.ask(
-            shelves, lambda shelf: self._session.children_async(f"{self._tree.dead}/{shelf}")
-        )  # fmt: skip
+    def find(self, topic: str | None = None, subscription: str | None = None) -> list[DeadLetterPlace]:
+        """Where dead letters are, the oldest of each subscription first; `topic` is what it is registered for."""
+        pairs = self._places(topic, subscription)
+        listed = read_many(
+            self._session, pairs, lambda pair: self._session.children_async(self._tree.dead_queue(*pair))
+        )
         return [
-            (shelf, name)
-            for shelf, (topics, _) in listed.items()
-            for name in sorted(topics)
-            if topic is None or name == topic
+            DeadLetterPlace(*pair, name) for pair, (names, _) in listed.items() for name in sorted(names, key=_order)
         ]
 
-    def read(self, places: Sequence[LetterPlace]) -> list[DeadLetterInfo]:
-        """What lies there; letters that are gone meanwhile are left out."""
-        read = self._discovery.ask(places, lambda place: self._session.get_async(self._path(place)))
+    def _places(self, topic: str | None, subscription: str | None) -> list[tuple[str, str]]:
+        listed = grandchildren_of(
+            self._session,
+            self._tree.dead,
+            lambda queue: subscription is None or subscription_of(queue) == subscription,
+        )
+        return [
+            (shelf, name) for shelf, (topics, _) in listed.items() for name in topics if topic is None or name == topic
+        ]
+
+    def read(self, places: Sequence[DeadLetterPlace]) -> list[DeadLetterInfo]:
+        """The dead letters at these places; those that are gone meanwhile are left out."""
+        read = read_many(self._session, places, lambda place: self._session.get_async(self._path(place)))
         return [_describe(place, raw, stat.ctime / 1000) for place, (raw, stat) in read.items()]
+
+    def each(self, places: Sequence[DeadLetterPlace]) -> Iterator[DeadLetterInfo]:
+        """The same one by one, however many there are: some hundreds are in memory at a time."""
+        for start in range(0, len(places), AT_ONCE):
+            yield from self.read(places[start : start + AT_ONCE])
 
     def look(
         self, topic: str | None = None, subscription: str | None = None, limit: int = DEFAULT_LIMIT
     ) -> list[DeadLetterInfo]:
-        """The first `limit` letters."""
+        """The first `limit` dead letters."""
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise InvalidArgument(f"limit must be a whole number of at least 1, not {limit!r:.60}")
         return self.read(self.find(topic, subscription)[:limit])
 
-    def _path(self, place: LetterPlace) -> str:
-        return f"{self._tree.dead_queue(place.shelf, place.topic)}/{place.name}"
+    def _path(self, place: DeadLetterPlace) -> str:
+        return f"{self._tree.dead_queue(place.queue, place.topic)}/{place.name}"
 
     # -- ways out ------------------------------------------------------------------------------------------------
 
     def requeue(self, letter: DeadLetterInfo) -> None:
-        """Deliver it again, as the last of its partition and with all its attempts before it.
+        """Put a dead letter back into its queue, as the last entry of its partition and with all its attempts.
 
-        `NotSubscribed` if the subscription is no more, `QueueFull` if it has no room, `NodeMissing` if somebody else
-        has requeued or purged the letter. A message whose time is over does not expire again.
+        `NotSubscribed` if the subscription does not exist any more, `QueueFull` if it has no room, `NodeMissing` if
+        somebody else has requeued or purged the dead letter. A message that had expired does not expire again.
         """
         path = self._path(_place_of(letter))
         deadline = time.monotonic() + self._session.config.request_timeout
@@ -170,35 +172,36 @@ class DeadLetters:
             rights = self._session.rights
             carry = rights is None  # else the names of entries are for more than may read them
             try:
-                name, data = (
+                prefix, data = (
                     _entry_set_aside(letter, raw, carry=carry)
                     if letter.foreign
                     else _entry(decode(raw, DeadLetter), carry=carry)
                 )
             except msgspec.MsgspecError as error:
                 raise StoreError(f"overwritten by another program: {error}", path=path) from error
-            version, lane, owner = self._lane(letter, deadline)
-            queue = self._tree.queue(lane, letter.place.topic)
+            version, name, owner = self._target(letter, deadline)
+            queue = self._tree.queue(name, letter.place.topic)
             readers = () if rights is None else self._readers(letter, path, rights, owner)
             topic = Check(self._tree.topic(letter.place.topic), version)
+            entry = Create(f"{queue}/{prefix}", data, sequence=True, acl=acl(readers))
             try:
-                self._session.multi(
-                    [topic, Delete(path), Create(f"{queue}/{name}", data, sequence=True, acl=acl(readers))],
-                    deadline=deadline,
-                )
-                self._record(letter, lane)
-                return
-            except TransactionFailed as error:
-                if failed_with(error, NodeMissing) and error.operation.path.startswith(f"{queue}/"):
-                    raise StoreError("the subscription's queue is missing", path=queue) from error
-                if not isinstance(error.cause, (BadVersion, NodeMissing)) or time.monotonic() >= deadline:
-                    raise error.cause from error
+                moved = attempt(self._session, [topic, Delete(path), entry], BadVersion, NodeMissing, deadline=deadline)
             except ConnectionLost as error:
                 tried = tried or error.outcome_unknown
                 if time.monotonic() >= deadline:
                     raise
+                continue
+            if moved.refused is None:
+                self._record(letter, name)
+                return
+            if moved.refused.operation is entry and isinstance(moved.refused.cause, NodeMissing):
+                raise StoreError("the subscription's queue is missing", path=queue) from moved.refused
+            if time.monotonic() >= deadline:
+                raise moved.refused.cause from moved.refused
 
-    def _readers(self, letter: DeadLetterInfo, path: str, rights: Rights, owner: tuple[str, ...]) -> tuple[bytes, ...]:
+    def _readers(
+        self, letter: DeadLetterInfo, path: str, rights: AclPolicy, owner: tuple[str, ...]
+    ) -> tuple[bytes, ...]:
         """What makes up the ACL of the entry that a letter becomes; `Unauthorised` if it would be for others.
 
         Those who subscribe can replace each other's registrations, which say whose a subscription is.
@@ -213,9 +216,9 @@ class DeadLetters:
             )
         return rights.readers(owner)
 
-    def _record(self, letter: DeadLetterInfo, lane: str | None) -> None:
-        if self.trail is not None and not letter.foreign:  # whose messages a foreign entry has nobody knew
-            kind = None if lane is None else "group" if LANE_MARK in lane else "durable"
+    def _record(self, letter: DeadLetterInfo, queue: str | None) -> None:
+        if not letter.foreign:  # whose messages a foreign entry has nobody knew
+            kind = None if queue is None else "group" if PARTITION_MARK in queue else "durable"
             self.trail.note(
                 "requeued",
                 sub=called(letter.subscription, letter.place.topic),
@@ -227,56 +230,53 @@ class DeadLetters:
                 attempt=letter.attempts,
             )
 
-    def _lane(self, letter: DeadLetterInfo, deadline: float) -> tuple[int, str, tuple[str, ...]]:
-        """The epoch of its topic, the lane to which the letter belongs at that epoch, and whose that is."""
+    def _target(self, letter: DeadLetterInfo, deadline: float) -> tuple[int, str, tuple[str, ...]]:
+        """The epoch of its topic, the queue to which the dead letter belongs at that epoch, and who owns that."""
         topic, subscription = letter.place.topic, letter.subscription
         if subscription == NOBODY:
             raise NotSubscribed(topic, "nobody subscribed when it was due: publish its data again, or purge the letter")
         stat = self._session.exists(self._tree.topic(topic), deadline=deadline)
+        path = self._tree.registration(topic, subscription)
         try:
-            data, _ = self._session.get(self._tree.registration(topic, subscription), deadline=deadline)
-            registration = decode(data, Registration)
+            registration = read_record(self._session.get(path, deadline=deadline)[0], Registration, path)
         except NodeMissing:
             stat = None
-        except msgspec.MsgspecError as error:
-            path = self._tree.registration(topic, subscription)
-            raise StoreError(f"overwritten by another program: {error}", path=path) from error
         if stat is None or registration.kind == "live":
             raise NotSubscribed(
                 topic, f"nobody is registered as {subscription!r}: subscribe again, or purge the letter"
             )
-        lanes = lanes_of(subscription, registration)
+        queues = queues_of(subscription, registration)
         if letter.foreign:  # a frame as it was found, with whatever keys are in it
-            if letter.place.shelf not in lanes:
+            if letter.place.queue not in queues:
                 raise NotSubscribed(topic, f"{subscription!r} has other partitions now: it can be purged, not requeued")
-            lane = letter.place.shelf
+            name = letter.place.queue
         else:
-            lane = lanes[partition_of(letter.id if letter.key is None else letter.key, len(lanes))]
-        queue = self._session.exists(self._tree.queue(lane, topic), deadline=deadline)
+            name = queues[partition_of(letter.id if letter.key is None else letter.key, len(queues))]
+        queue = self._session.exists(self._tree.queue(name, topic), deadline=deadline)
         if queue is not None and queue.numChildren >= min(registration.limit, MAX_ENTRIES):
             raise QueueFull(topic, subscription, f"{queue.numChildren:,} entries")
-        return stat.version, lane, registration.owner
+        return stat.version, name, registration.owner
 
-    def purge(self, places: Iterable[LetterPlace]) -> int:
-        """Remove letters for good; how many there were."""
-        shelves: dict[tuple[str, str], set[str]] = {}
+    def purge(self, places: Iterable[DeadLetterPlace]) -> int:
+        """Remove dead letters for good, and return how many there were."""
+        chosen: dict[tuple[str, str], set[str]] = {}
         for place in places:
-            shelves.setdefault((place.shelf, place.topic), set()).add(place.name)
+            chosen.setdefault((place.queue, place.topic), set()).add(place.name)
         return sum(
-            delete_children(self._session, self._tree.dead_queue(*shelf), only=names.__contains__)
-            for shelf, names in shelves.items()
+            delete_children(self._session, self._tree.dead_queue(*pair), only=names.__contains__)
+            for pair, names in chosen.items()
         )
 
     def purge_dead(
         self, letters: Sequence[DeadLetterInfo], topic: str | None = None, subscription: str | None = None
     ) -> int:
-        """Remove these letters; if none are given, all of the topic and the subscription that are there now."""
+        """Remove these dead letters; if none are given, all of the topic and the subscription that are there now."""
         if letters and (topic is not None or subscription is not None):
             raise InvalidArgument("give the letters, or topic= and subscription=, not both")
         return self.purge([_place_of(letter) for letter in letters] or self.find(topic, subscription))
 
 
-def _place_of(letter: object) -> LetterPlace:
+def _place_of(letter: object) -> DeadLetterPlace:
     if not isinstance(letter, DeadLetterInfo):
         raise InvalidArgument(f"give what bus.dead_letters() returns, not {letter!r:.60}")
     return letter.place
@@ -287,7 +287,7 @@ def _order(name: str) -> tuple[str, str]:
     return (match[1] if match else "", name)
 
 
-def _describe(place: LetterPlace, raw: bytes, at: float) -> DeadLetterInfo:
+def _describe(place: DeadLetterPlace, raw: bytes, at: float) -> DeadLetterInfo:
     try:
         if _LETTER.fullmatch(place.name) is None:
             raise CannotDecode(_fault(place.name, raw))
@@ -297,7 +297,7 @@ def _describe(place: LetterPlace, raw: bytes, at: float) -> DeadLetterInfo:
         return DeadLetterInfo(
             id=place.name,
             topic=place.topic,
-            subscription=subscription_of(place.shelf),
+            subscription=subscription_of(place.queue),
             reason=f"set aside: {error}",
             at=at,
             data=raw,
@@ -309,7 +309,7 @@ def _describe(place: LetterPlace, raw: bytes, at: float) -> DeadLetterInfo:
     return DeadLetterInfo(
         id=extra.id if extra.id is not None else f"{frame.producer}:{seq}",
         topic=frame.topic or place.topic,
-        subscription=subscription_of(place.shelf),
+        subscription=subscription_of(place.queue),
         reason=letter.reason,
         error=letter.error,
         attempts=letter.attempts,

@@ -1,16 +1,16 @@
-"""What waits to become due, counted by topic, from names alone."""
+"""Counts delayed messages by topic, from the names of their znodes alone."""
 
 from __future__ import annotations
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.tree.delayed_names import parse_bucket, parse_delayed
 from zkms.tree.paths import Tree
+from zkms.zookeeper.recipes import children_of, read_many
 from zkms.zookeeper.session import Session
 
 AT_ONCE = 16
-"""Buckets listed at a time: bounds what is held in memory."""
+"""Buckets listed at a time: bounds the memory that this takes."""
 
 
 class DelayedInfo(msgspec.Struct, frozen=True):
@@ -23,12 +23,11 @@ class DelayedInfo(msgspec.Struct, frozen=True):
 
 def delayed_by_topic(session: Session, tree: Tree) -> list[DelayedInfo]:
     """Every topic that has delayed messages, the one whose first message is due soonest first."""
-    discovery = Discovery(session, tree)
     found: dict[str, tuple[int, int]] = {}
-    buckets = [begins for name in discovery.names(tree.delayed) if (begins := parse_bucket(name)) is not None]
+    buckets = [begins for name in children_of(session, tree.delayed) if (begins := parse_bucket(name)) is not None]
     for start in range(0, len(buckets), AT_ONCE):
         part = buckets[start : start + AT_ONCE]
-        for begins, (names, _) in discovery.ask(part, lambda b: session.children_async(tree.bucket(b))).items():
+        for begins, (names, _) in read_many(session, part, lambda b: session.children_async(tree.bucket(b))).items():
             for item in (parse_delayed(begins, name) for name in names):
                 if item is not None:
                     messages, due = found.get(item.topic, (0, item.due))

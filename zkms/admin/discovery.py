@@ -1,24 +1,16 @@
-"""Who and what is there: topics, subscriptions, queues and clients, with few requests and no listing of queues."""
+"""Tells what is in the tree: topics, subscriptions, queues and clients, with few requests; no queue is listed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
-from functools import partial
-from typing import TypeVar
-
 import msgspec
 
-from zkms.admin.lag import QueueKey, flow
-from zkms.errors import NodeMissing, StoreError
-from zkms.tree.paths import FULL_MARK, LANE_MARK, Tree, subscription_of
-from zkms.tree.records import ClientState, QueueState, Registration, decode
-from zkms.zookeeper.session import Session, Stat
-
-A = TypeVar("A")
-B = TypeVar("B")
-WINDOW = 128
-"""Requests in flight at the most."""
+from zkms.admin.lag import flow
+from zkms.names import FULL_MARK, PARTITION_MARK
+from zkms.tree.paths import Tree, subscription_of
+from zkms.tree.records import ClientState, QueueState, Registration, decode_or_none
+from zkms.zookeeper.recipes import children_of, grandchildren_of, read_many
+from zkms.zookeeper.session import Session
+from zkms.zookeeper.wire import Stat
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -69,7 +61,7 @@ class QueueInfo(msgspec.Struct, frozen=True):
     """Those that have failed and wait for another attempt."""
     ready: int | None = None
     reserved: int | None = None
-    """Those in a reader's hands, as it said last: up to a second ago."""
+    """Those in flight, as the reader said last: up to a second ago."""
     dead: int | None = None
     """Dead letters of the subscription: its partitions share them."""
     age: float | None = None
@@ -95,24 +87,22 @@ class Discovery:
 
     def topics(self) -> list[TopicInfo]:
         """All topics that anybody ever subscribed to and that were not removed since."""
-        names = self.names(self._tree.subscribers)
-        listed = self.ask(names, lambda name: self._session.children_async(self._tree.topic(name)))
         return [
             TopicInfo(name, sum(not child.endswith(FULL_MARK) for child in children))
-            for name, (children, _) in listed.items()
+            for name, (children, _) in grandchildren_of(self._session, self._tree.subscribers).items()
         ]
 
     def subscriptions(self, topic: str) -> list[SubscriptionInfo]:
         """The topic's subscriptions; none for a topic that does not exist."""
-        names = self.names(self._tree.topic(topic))
+        session, tree = self._session, self._tree
+        names = children_of(session, tree.topic(topic))
         flagged = {name.removesuffix(FULL_MARK) for name in names if name.endswith(FULL_MARK)}
         plain = [name for name in names if not name.endswith(FULL_MARK)]
+        read = read_many(session, plain, lambda name: session.get_async(tree.registration(topic, name)))
         found = []
-        paths = self.ask(plain, lambda name: self._session.get_async(self._tree.registration(topic, name)))
-        for name, (data, _) in paths.items():
-            try:
-                r = decode(data, Registration)
-            except msgspec.MsgspecError:
+        for name, (data, _) in read.items():
+            r = decode_or_none(data, Registration)
+            if r is None:
                 found.append(SubscriptionInfo(topic, name, "garbage", "", 0, name in flagged))
             else:
                 more = (r.partitions, r.max_bytes, r.overflow, r.max_age)
@@ -121,80 +111,36 @@ class Discovery:
 
     def queues(self) -> list[QueueInfo]:
         """All queues, also those whose subscription is gone and which wait for the cleaner."""
-        owners = self.names(self._tree.messages)
-        listed = self.ask(owners, lambda name: self._session.children_async(self._tree.subscription(name)))
-        pairs = [(owner, topic) for owner, (topics, _) in listed.items() for topic in sorted(topics)]
-        read = self.ask(pairs, lambda pair: self._session.get_async(self._tree.queue(*pair)))
-        owners_of = {(topic, subscription_of(lane)) for lane, topic in read}
-        known = self.ask(owners_of, lambda pair: self._session.get_async(self._tree.registration(*pair)))
+        session, tree = self._session, self._tree
+        listed = grandchildren_of(session, tree.messages)
+        pairs = [(name, topic) for name, (topics, _) in listed.items() for topic in topics]
+        read = read_many(session, pairs, lambda pair: session.get_async(tree.queue(*pair)))
+        subscriptions = {(topic, subscription_of(name)) for name, topic in read}
+        known = read_many(session, subscriptions, lambda pair: session.get_async(tree.registration(*pair)))
         return [
-            _queue(lane, topic, data, stat, known.get((topic, subscription_of(lane))))
-            for (lane, topic), (data, stat) in read.items()
+            _queue(name, topic, data, stat, known.get((topic, subscription_of(name))))
+            for (name, topic), (data, stat) in read.items()
         ]
 
     def clients(self) -> list[ClientInfo]:
         """The connected processes."""
+        session, tree = self._session, self._tree
+        read = read_many(session, children_of(session, tree.clients), lambda name: session.get_async(tree.client(name)))
         found = []
-        names = self.names(self._tree.clients)
-        for name, (data, _) in self.ask(names, lambda n: self._session.get_async(self._tree.client(n))).items():
-            try:
-                state = decode(data, ClientState)
-            except msgspec.MsgspecError:
+        for name, (data, _) in read.items():
+            state = decode_or_none(data, ClientState)
+            if state is None:
                 found.append(ClientInfo(name, "?", 0, "?", 0.0))
             else:
                 found.append(ClientInfo(name, state.host, state.pid, state.version, state.started))
         return found
 
-    def list_queues(self, lanes: Iterable[QueueKey]) -> dict[QueueKey, list[str]]:
-        """The names of the entries in each queue."""
-        listed = self.ask(lanes, lambda lane: self._session.children_async(self._tree.queue(*lane)))
-        return {lane: names for lane, (names, _) in listed.items()}
 
-    def look_at_entries(self, entries: Iterable[tuple[QueueKey, str]]) -> dict[tuple[QueueKey, str], Stat]:
-        """The stat of each entry, in this order; those acked meanwhile are left out."""
-        stats = self.ask(entries, lambda entry: self._session.exists_async(f"{self._tree.queue(*entry[0])}/{entry[1]}"))
-        return {entry: stat for entry, stat in stats.items() if stat is not None}
-
-    def names(self, path: str) -> list[str]:
-        """The children of a znode, sorted; none if it does not exist."""
-        try:
-            return sorted(self._session.children(path)[0])
-        except NodeMissing:
-            return []
-
-    def ask(
-        self,
-        things: Iterable[A],
-        ask: Callable[[A], Future[B]],
-        failed: Callable[[A, StoreError], None] | None = None,
-    ) -> dict[A, B]:
-        """One pipelined request for each; those gone meanwhile are left out, as are those that go to `failed`."""
-        answers = {}
-        pending = [*things]
-        for start in range(0, len(pending), WINDOW):
-            replies = [(thing, ask(thing)) for thing in pending[start : start + WINDOW]]
-            for thing, reply in replies:
-                try:
-                    answers[thing] = self._session.answer(reply, partial(ask, thing))
-                except NodeMissing:
-                    continue
-                except StoreError as error:
-                    if failed is None:
-                        raise
-                    failed(thing, error)
-        return answers
-
-
-def _queue(lane: str, topic: str, data: bytes, stat: Stat, known: tuple[bytes, Stat] | None) -> QueueInfo:
-    try:
-        kind: str = "" if known is None else decode(known[0], Registration).kind
-    except msgspec.MsgspecError:
-        kind = "garbage"
-    try:
-        state = decode(data, QueueState)
-        client, said = state.client, state.gone or "open"
-    except msgspec.MsgspecError:
-        client, said = "", "garbage"
-    number = lane.partition(LANE_MARK)[2]
+def _queue(name: str, topic: str, data: bytes, stat: Stat, known: tuple[bytes, Stat] | None) -> QueueInfo:
+    registration = None if known is None else decode_or_none(known[0], Registration)
+    kind = "" if known is None else "garbage" if registration is None else registration.kind
+    state = decode_or_none(data, QueueState)
+    client, said = ("", "garbage") if state is None else (state.client, state.gone or "open")
+    number = name.partition(PARTITION_MARK)[2]
     partition = int(number) if kind == "group" and number.isdecimal() else None
-    return QueueInfo(lane, topic, stat.numChildren, known is not None, client, said, kind, partition, *flow(stat))
+    return QueueInfo(name, topic, stat.numChildren, known is not None, client, said, kind, partition, *flow(stat))

@@ -1,7 +1,7 @@
-"""Durable subscriptions and groups as they are now: who reads which partition, how much waits, and for how long.
+"""Tells of durable subscriptions and groups: who reads which partition, how much waits, and for how long.
 
-Read with a few rounds of pipelined requests, whatever the number of groups; of the queues only the names are listed,
-within a budget (see backlog.py). Nothing here is from one moment: members move while one looks.
+It takes a few rounds of pipelined requests, whatever the number of groups; queues are listed within a budget (see
+lag.py), and entries are not read. The answers are not from one moment: members come and go meanwhile.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import TypeVar
 import msgspec
 
 from zkms.admin.dead_letters import DeadLetters
-from zkms.admin.discovery import Discovery, QueueInfo
+from zkms.admin.discovery import QueueInfo
 from zkms.admin.lag import BUDGET, Backlog, QueueCounts, QueueKey, flow, measure
-from zkms.tree.paths import Tree, lane_of, lanes_of, subscription_of
-from zkms.tree.records import GroupPlan, Ledger, MemberState, Record, Registration, decode
+from zkms.tree.paths import Tree, queue_of, queues_of, subscription_of
+from zkms.tree.records import GroupPlan, Ledger, MemberState, Record, Registration, decode_or_none
+from zkms.zookeeper.recipes import grandchildren_of, read_many, stats_of
 from zkms.zookeeper.session import Session
 
 R = TypeVar("R", bound=Record)
@@ -33,7 +34,7 @@ class MemberInfo(msgspec.Struct, frozen=True):
     partitions: list[int]
     """Those that it reads."""
     reserved: int
-    """Messages in its hands, as it said last: up to a second ago."""
+    """Messages in flight, as it said last: up to a second ago."""
     handled: int
     """Messages done with, of the partitions that it has."""
     stuck: bool
@@ -47,7 +48,7 @@ class PartitionInfo(msgspec.Struct, frozen=True):
     owner: str
     """The client that reads it; empty if nobody does."""
     epoch: int
-    """How often it has changed hands."""
+    """How often its owner has changed."""
     entries: int
     messages: int | None
     delayed: int | None
@@ -68,7 +69,7 @@ class GroupInfo(msgspec.Struct, frozen=True):
     kind: str
     """durable or group; "garbage" if another program has overwritten its registration, empty if that is gone."""
     state: str
-    """active; "no members": nobody is there to read it; rebalancing: partitions are changing hands; stuck: a member's
+    """active; "no members": nobody is there to read it; rebalancing: partitions change their owners; stuck: a member's
     handler has not come back in time; "gone": it was removed, and something is left of it."""
     partitions: list[PartitionInfo]
     members: list[MemberInfo]
@@ -79,7 +80,7 @@ class GroupInfo(msgspec.Struct, frozen=True):
     """Those that have failed and wait for another attempt."""
     ready: int | None
     reserved: int
-    """Those in readers' hands."""
+    """Those in flight."""
     dead: int
     """Its dead letters."""
     age: float | None
@@ -92,7 +93,6 @@ class Groups:
     def __init__(self, session: Session, tree: Tree) -> None:
         self._session = session
         self._tree = tree
-        self._discovery = Discovery(session, tree)
         self._letters = DeadLetters(session, tree)
 
     def look(self, topic: str | None = None, name: str | None = None, *, budget: int = BUDGET) -> list[GroupInfo]:
@@ -101,10 +101,9 @@ class Groups:
         registrations = self._registrations(groups)
         plans = self._plans(groups)
         ledgers = self._ledgers((group, self._partitions(registrations.get(group))) for group in groups)
-        lanes = {lane: ledger for each in ledgers.values() for lane, ledger in each.items()}
-        stats = self._discovery.ask(lanes, lambda lane: self._session.exists_async(self._tree.queue(*lane)))
-        queues = {lane: stat for lane, stat in stats.items() if stat is not None}
-        backlogs = measure(self._discovery, queues, lanes, budget)
+        every = {queue: ledger for each in ledgers.values() for queue, ledger in each.items()}
+        queues = stats_of(self._session, every, lambda queue: self._tree.queue(*queue))
+        backlogs = measure(self._session, self._tree, queues, every, budget)
         members = self._members(groups)
         dead = self._letters.counts()
         found = []
@@ -113,11 +112,11 @@ class Groups:
                 _partition(
                     number,
                     ledger,
-                    backlogs.get(lane, Backlog()),
-                    flow(queues[lane]) if lane in queues else QueueCounts(0, 0),
+                    backlogs.get(queue, Backlog()),
+                    flow(queues[queue]) if queue in queues else QueueCounts(0, 0),
                     members[group],
                 )
-                for number, (lane, ledger) in enumerate(ledgers[group].items())
+                for number, (queue, ledger) in enumerate(ledgers[group].items())
             ]
             registration = registrations.get(group)
             kind = "garbage" if isinstance(registration, str) else "" if registration is None else registration.kind
@@ -127,35 +126,34 @@ class Groups:
     def entries(self, topic: str, name: str) -> int:
         """Entries that wait in all partitions of a durable subscription or a group: read from Stats, nothing listed."""
         registration = self._registrations([(name, topic)]).get((name, topic))
-        names = lanes_of(name, registration) if isinstance(registration, Registration) else []
-        stats = self._discovery.ask(names, lambda lane: self._session.exists_async(self._tree.queue(lane, topic)))
-        return sum(stat.numChildren for stat in stats.values() if stat is not None)
+        names = queues_of(name, registration) if isinstance(registration, Registration) else []
+        stats = stats_of(self._session, names, lambda queue: self._tree.queue(queue, topic))
+        return sum(stat.numChildren for stat in stats.values())
 
     def count(self, queues: list[QueueInfo], *, budget: int = BUDGET) -> list[QueueInfo]:
         """The same queues with what is in them: messages by state, dead letters, and the oldest one's age."""
         kept = {(subscription_of(q.subscription), q.topic) for q in queues if q.kind in ("durable", "group")}
-        lanes = {(q.subscription, q.topic): q for q in queues}
-        owned = [lane for lane in lanes if (subscription_of(lane[0]), lane[1]) in kept]
-        ledgers = self._read(owned, lambda lane: self._ledger_path(*lane), Ledger)
+        every = {(q.subscription, q.topic): q for q in queues}
+        owned = [key for key in every if (subscription_of(key[0]), key[1]) in kept]
+        ledgers = self._read(owned, lambda key: self._ledger_path(*key), Ledger)
         members = self._members(kept)
-        stats = self._discovery.ask(lanes, lambda lane: self._session.exists_async(self._tree.queue(*lane)))
-        there = {lane: stat for lane, stat in stats.items() if stat is not None}
-        backlogs = measure(self._discovery, there, ledgers, budget)
+        there = stats_of(self._session, every, lambda key: self._tree.queue(*key))
+        backlogs = measure(self._session, self._tree, there, ledgers, budget)
         dead = self._letters.counts()
         found = []
-        for lane, queue in lanes.items():
-            subscription = subscription_of(lane[0])
-            hands = _hands(queue.partition or 0, members.get((subscription, lane[1]), {}))
-            backlog = backlogs.get(lane, Backlog())
+        for key, queue in every.items():
+            subscription = subscription_of(key[0])
+            in_flight = _in_flight(queue.partition or 0, members.get((subscription, key[1]), {}))
+            backlog = backlogs.get(key, Backlog())
             found.append(
                 msgspec.structs.replace(
                     queue,
                     entries=backlog.entries,
                     messages=backlog.messages,
                     delayed=backlog.delayed,
-                    ready=_ready(backlog, hands),
-                    reserved=hands,
-                    dead=dead.get((subscription, lane[1]), 0),
+                    ready=_ready(backlog, in_flight),
+                    reserved=in_flight,
+                    dead=dead.get((subscription, key[1]), 0),
                     age=backlog.age,
                 )
             )
@@ -164,17 +162,16 @@ class Groups:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def _find(self, topic: str | None, name: str | None) -> list[Group]:
-        names = [each for each in self._discovery.names(self._tree.groups) if name is None or each == name]
-        listed = self._discovery.ask(names, lambda each: self._session.children_async(f"{self._tree.groups}/{each}"))
+        listed = grandchildren_of(self._session, self._tree.groups, lambda each: name is None or each == name)
         pairs = [(each, found) for each, (topics, _) in listed.items() for found in topics]
         return sorted((p for p in pairs if topic is None or p[1] == topic), key=lambda p: (p[1], p[0]))
 
     def _registrations(self, groups: Iterable[Group]) -> dict[Group, Registration | str]:
         """The registration of each that has one; a word where it is none of ours."""
-        read = self._discovery.ask(groups, lambda g: self._session.get_async(self._tree.registration(g[1], g[0])))
+        read = read_many(self._session, groups, lambda g: self._session.get_async(self._tree.registration(g[1], g[0])))
         found: dict[Group, Registration | str] = {}
         for group, (data, _) in read.items():
-            found[group] = _decoded(data, Registration) or "garbage"
+            found[group] = decode_or_none(data, Registration) or "garbage"
         return found
 
     def _partitions(self, registration: Registration | str | None) -> int | None:
@@ -186,48 +183,41 @@ class Groups:
         return self._read(groups, lambda group: self._tree.group(*group), GroupPlan)
 
     def _ledgers(self, groups: Iterable[tuple[Group, int | None]]) -> dict[Group, dict[QueueKey, Ledger]]:
-        """By lane, in the order of the partitions; one without a ledger has an empty one."""
+        """By queue, in the order of the partitions; one without a ledger has an empty one."""
         found: dict[Group, dict[QueueKey, Ledger]] = {}
         for (name, topic), count in groups:
-            names = [name] if count is None else [lane_of(name, number) for number in range(count)]
-            found[name, topic] = {(lane, topic): Ledger() for lane in names}
-        read = self._read(
-            [lane for each in found.values() for lane in each], lambda lane: self._ledger_path(*lane), Ledger
-        )
-        return {group: {lane: read.get(lane, empty) for lane, empty in each.items()} for group, each in found.items()}
+            names = [name] if count is None else [queue_of(name, number) for number in range(count)]
+            found[name, topic] = {(queue, topic): Ledger() for queue in names}
+        read = self._read([key for each in found.values() for key in each], lambda key: self._ledger_path(*key), Ledger)
+        return {group: {key: read.get(key, empty) for key, empty in each.items()} for group, each in found.items()}
 
-    def _ledger_path(self, lane: str, topic: str) -> str:
-        name = subscription_of(lane)
-        number = lane.removeprefix(name)[1:]
+    def _ledger_path(self, queue: str, topic: str) -> str:
+        name = subscription_of(queue)
+        number = queue.removeprefix(name)[1:]
         return self._tree.ledger(name, topic, int(number) if number.isdecimal() else 0)
 
     def _members(self, groups: Iterable[Group]) -> dict[Group, dict[str, MemberState]]:
         wanted = list(groups)
-        listed = self._discovery.ask(wanted, lambda group: self._session.children_async(self._tree.members(*group)))
+        listed = read_many(
+            self._session, wanted, lambda group: self._session.children_async(self._tree.members(*group))
+        )
         every = [(*group, client) for group, (clients, _) in listed.items() for client in sorted(clients)]
-        read = self._discovery.ask(every, lambda each: self._session.get_async(self._tree.member(*each)))
+        read = read_many(self._session, every, lambda each: self._session.get_async(self._tree.member(*each)))
         found: dict[Group, dict[str, MemberState]] = {group: {} for group in wanted}
         for (name, topic, client), (data, _) in read.items():
-            found[name, topic][client] = _decoded(data, MemberState) or MemberState(host="?")
+            found[name, topic][client] = decode_or_none(data, MemberState) or MemberState(host="?")
         return found
 
     def _read(self, things: Iterable[T], path: Callable[[T], str], kind: type[R]) -> dict[T, R]:
-        read = self._discovery.ask(things, lambda thing: self._session.get_async(path(thing)))
-        decoded = {thing: _decoded(data, kind) for thing, (data, _) in read.items()}
+        read = read_many(self._session, things, lambda thing: self._session.get_async(path(thing)))
+        decoded = {thing: decode_or_none(data, kind) for thing, (data, _) in read.items()}
         return {thing: record for thing, record in decoded.items() if record is not None}
-
-
-def _decoded(data: bytes, kind: type[R]) -> R | None:
-    try:
-        return decode(data, kind)
-    except msgspec.MsgspecError:
-        return None
 
 
 def _partition(
     number: int, ledger: Ledger, backlog: Backlog, past: QueueCounts, members: dict[str, MemberState]
 ) -> PartitionInfo:
-    hands = _hands(number, members)
+    in_flight = _in_flight(number, members)
     return PartitionInfo(
         partition=number,
         owner=ledger.owner,
@@ -235,23 +225,23 @@ def _partition(
         entries=backlog.entries,
         messages=backlog.messages,
         delayed=backlog.delayed,
-        ready=_ready(backlog, hands),
-        reserved=hands,
+        ready=_ready(backlog, in_flight),
+        reserved=in_flight,
         age=backlog.age,
         stored=past.stored,
         removed=past.removed,
     )
 
 
-def _hands(number: int, members: dict[str, MemberState]) -> int:
+def _in_flight(number: int, members: dict[str, MemberState]) -> int:
     return sum(member.hands.get(number, 0) for member in members.values())
 
 
-def _ready(backlog: Backlog, reserved: int) -> int | None:
+def _ready(backlog: Backlog, in_flight: int) -> int | None:
     """Never below 0, although what members say is older than what was counted."""
     if backlog.messages is None:
         return None
-    return max(0, backlog.messages - (backlog.delayed or 0) - reserved)
+    return max(0, backlog.messages - (backlog.delayed or 0) - in_flight)
 
 
 def _group(

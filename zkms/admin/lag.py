@@ -1,24 +1,23 @@
-"""How much waits in a queue: messages, how many of them for another attempt, and for how long the oldest.
+"""Measures how much waits in queues: messages, those that wait for another attempt, and the age of the oldest.
 
-An entry's name says how many messages it holds, so a queue is listed and not read. ZooKeeper lists a queue only as a
-whole; therefore there is a budget, and the longest queues are the ones that go without: of these only the number of
-entries is known, which costs nothing.
+The name of an entry says how many messages it holds, so a queue is listed and not read. ZooKeeper lists a queue only as
+a whole, so there is a budget, and the longest queues are left out: of these only the number of entries is known, which
+costs nothing.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from zkms.tree.entry import Entry, parse_entry
+from zkms.tree.paths import Tree
 from zkms.tree.records import Ledger, Part
-
-if TYPE_CHECKING:
-    from zkms.admin.discovery import Discovery
-    from zkms.zookeeper.session import Stat
+from zkms.zookeeper.recipes import count_created, count_deleted, read_many, stats_of
+from zkms.zookeeper.session import Session, Stat
 
 BUDGET = 50_000
 """Entries that one look lists at the most: as many as one queue holds."""
@@ -49,41 +48,46 @@ class QueueCounts(NamedTuple):
 
 
 def flow(stat: Stat) -> QueueCounts:
-    """What a queue's Stat says of its past: ZooKeeper's `cversion` counts both, and `numChildren` is the difference."""
-    return QueueCounts((stat.cversion + stat.numChildren) // 2, (stat.cversion - stat.numChildren) // 2)
+    """How many entries a queue has ever had, and lost, by its Stat."""
+    return QueueCounts(count_created(stat), count_deleted(stat))
 
 
 def measure(
-    discovery: Discovery, queues: Mapping[QueueKey, Stat], ledgers: Mapping[QueueKey, Ledger], budget: int = BUDGET
+    session: Session,
+    tree: Tree,
+    queues: Mapping[QueueKey, Stat],
+    ledgers: Mapping[QueueKey, Ledger],
+    budget: int = BUDGET,
 ) -> dict[QueueKey, Backlog]:
     """What waits in each of the queues, the shortest first as long as the budget lasts."""
-    found = {lane: Backlog(stat.numChildren) for lane, stat in queues.items()}
-    listed = discovery.list_queues(_affordable(queues, budget))
+    found = {queue: Backlog(stat.numChildren) for queue, stat in queues.items()}
+    listed = read_many(session, _affordable(queues, budget), lambda queue: session.children_async(tree.queue(*queue)))
     now = time.time()
     first: list[tuple[QueueKey, str]] = []
-    for lane, names in listed.items():
+    for queue, (names, _) in listed.items():
         entries = [entry for entry in map(parse_entry, names) if not (entry.foreign or entry.gap)]
-        parts = ledgers[lane].parts if lane in ledgers else {}
-        found[lane] = Backlog(len(names), _waiting(entries, parts), _delayed(entries, parts, now))
+        parts = ledgers[queue].parts if queue in ledgers else {}
+        found[queue] = Backlog(len(names), unacked_messages(entries, parts), _delayed(entries, parts, now))
         ordered = sorted(entries)
-        first += [(lane, ordered[place].name) for place in PLACES if place < len(ordered)]
-    for (lane, _), stat in discovery.look_at_entries(first).items():
-        age = max(found[lane].age or 0.0, now - stat.ctime / 1000)
-        found[lane] = msgspec.structs.replace(found[lane], age=age)
+        first += [(queue, ordered[place].name) for place in PLACES if place < len(ordered)]
+    for (queue, _), stat in stats_of(session, first, lambda entry: f"{tree.queue(*entry[0])}/{entry[1]}").items():
+        age = max(found[queue].age or 0.0, now - stat.ctime / 1000)
+        found[queue] = msgspec.structs.replace(found[queue], age=age)
     return found
 
 
 def _affordable(queues: Mapping[QueueKey, Stat], budget: int) -> list[QueueKey]:
     chosen = []
-    for lane, stat in sorted(queues.items(), key=lambda item: item[1].numChildren):
+    for queue, stat in sorted(queues.items(), key=lambda item: item[1].numChildren):
         budget -= stat.numChildren
         if budget < 0:
             break
-        chosen.append(lane)
+        chosen.append(queue)
     return chosen
 
 
-def _waiting(entries: Iterable[Entry], parts: Mapping[int, Part]) -> int:
+def unacked_messages(entries: Iterable[Entry], parts: Mapping[int, Part]) -> int:
+    """Messages of these entries that nobody has acked, by the parts of the ledger."""
     return sum(
         max(0, entry.messages - (parts[entry.sequence].count if entry.sequence in parts else 0)) for entry in entries
     )

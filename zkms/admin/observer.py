@@ -1,8 +1,8 @@
-"""Tells what comes and goes: topics, subscriptions, members of groups, connected processes.
+"""Reports what comes and goes: topics, subscriptions, members of groups, connected processes.
 
 Each list of interest (the topics, a topic's subscriptions, a group's members, ...) is read with a watch, compared with
-what it was, and read again when its watch fires. A watch fires when the connection is lost too, so nothing that
-has changed meanwhile is missed; what came and went between two looks is not told.
+what it was, and read again when its watch fires. A watch fires also when the connection is lost, so no change is
+missed; what came and went between two looks is not reported.
 
 Thread: `zkms-observer` looks and calls back. Watches only note what to look at.
 """
@@ -17,12 +17,13 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.errors import Closed, InvalidArgument, ZkmsError
-from zkms.tree.paths import FULL_MARK, Tree
+from zkms.names import FULL_MARK
+from zkms.tree.paths import Tree
+from zkms.zookeeper.recipes import read_many
 from zkms.zookeeper.session import Session
 
-log = logging.getLogger("zkms.observer")
+log = logging.getLogger("zkms.admin")
 MAX_LISTS = 20_000
 """Lists that one observer watches at the most; ZooKeeper keeps each watch in memory."""
 PAUSE = 0.05
@@ -67,7 +68,6 @@ class Observer:
         self._session = session
         self._tree = tree
         self._callback = callback
-        self._discovery = Discovery(session, tree)
         self._known: dict[_List, frozenset[str]] = {}
         self._due: set[_List] = set()
         self._wake = threading.Event()
@@ -130,8 +130,10 @@ class Observer:
             due, self._due = self._due, set()
         changes: list[Change] = []
         try:
-            listed = self._discovery.ask(
-                due, lambda place: self._session.children_async(self._path(place), partial(self._rang, place))
+            listed = read_many(
+                self._session,
+                due,
+                lambda place: self._session.children_async(self._path(place), partial(self._rang, place)),
             )
         except BaseException:
             with self._lock:

@@ -1,8 +1,8 @@
-"""ZooKeeper's own quotas as a backstop: so many znodes and bytes, whatever publishers and limits do.
+"""Sets ZooKeeper's own quotas as a backstop: at most so many znodes and bytes, whatever publishers and limits do.
 
-They are for what messages are kept in: queues, bodies, and what is delayed. What zkms needs to go on (registrations,
-ledgers, producers' numbers) has none, so that subscribers can come back and ack when a quota is used up. Of queues only
-the znodes are counted: with a quota on their bytes, ZooKeeper would also refuse to write into them that they are gone.
+They apply to what holds messages: queues, bodies, and delayed messages. What zkms needs to go on (registrations,
+ledgers, the numbers of producers) has none, so that subscribers can come back and ack when a quota is used up. Only
+the znodes of queues are counted: a quota on their bytes would also refuse to mark a queue as gone.
 
 A server heeds quotas if it runs with `zookeeper.enforceQuota=true`; otherwise it only warns in its log. It looks at
 what is stored when a transaction comes, so the last one may go beyond.
@@ -14,9 +14,10 @@ import re
 
 import msgspec
 
-from zkms.errors import InvalidArgument, NodeMissing, TransactionFailed
+from zkms.errors import InvalidArgument, NodeMissing
 from zkms.tree.paths import Tree
 from zkms.zookeeper.operations import Create, Delete, Operation, SetData
+from zkms.zookeeper.recipes import attempt
 from zkms.zookeeper.session import Session
 
 QUOTAS = "/zookeeper/quota"
@@ -89,7 +90,7 @@ def remove_quotas(session: Session, tree: Tree) -> int:
     for path in limited(tree):
         place = f"{QUOTAS}{path}"
         if session.exists(f"{place}/{LIMITS}") is not None:
-            _carry_out(session, [Delete(f"{place}/{LIMITS}"), Delete(f"{place}/{STATS}"), Delete(place)])
+            attempt(session, [Delete(f"{place}/{LIMITS}"), Delete(f"{place}/{STATS}"), Delete(place)])
             removed += 1
     return removed
 
@@ -101,21 +102,14 @@ def _set(session: Session, path: str, given: dict[str, int]) -> None:
     except NodeMissing:
         pass
     else:
-        _carry_out(session, [SetData(f"{place}/{LIMITS}", _limits({**_numbers(data), **given}), stat.version)])
+        attempt(session, [SetData(f"{place}/{LIMITS}", _limits({**_numbers(data), **given}), stat.version)])
         return
     levels = path.split("/")[1:]
     parents = [QUOTAS + "/" + "/".join(levels[:depth]) for depth in range(1, len(levels) + 1)]
     operations: list[Operation] = [Create(each) for each in parents if session.exists(each) is None]
     # ZooKeeper counts what is there when the second of these is made.
     operations += [Create(f"{place}/{LIMITS}", _limits(given)), Create(f"{place}/{STATS}", b"count=0,bytes=0")]
-    _carry_out(session, operations)
-
-
-def _carry_out(session: Session, operations: list[Operation]) -> None:
-    try:
-        session.multi(operations)
-    except TransactionFailed as error:
-        raise error.cause from error
+    attempt(session, operations)
 
 
 def _limits(numbers: dict[str, int]) -> bytes:

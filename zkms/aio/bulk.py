@@ -11,11 +11,12 @@ from typing import Any
 
 from zkms.aio.calls import Calls
 from zkms.aio.outbox import late
-from zkms.bus import Bus, IfNobody
+from zkms.bus import Bus
 from zkms.errors import ConnectionLost, ZkmsError
 from zkms.message.frame import Packed
 from zkms.publish.many import stored
 from zkms.publish.receipt import Receipt
+from zkms.publish.shipment import IfNobody
 
 log = logging.getLogger("zkms.aio")
 SLICE = 0.005

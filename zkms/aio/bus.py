@@ -33,29 +33,25 @@ from zkms.aio.subscription import Subscription
 from zkms.aio.supply import Supply
 from zkms.aio.transaction import Transaction
 from zkms.aio.waiting import Waiting
-from zkms.answers import Answers
 from zkms.bus import Bus as ThreadedBus
-from zkms.bus import IfNobody
-from zkms.config import Config, check_seconds
+from zkms.checks import Codec, check_codec, check_positive, check_seconds
+from zkms.config import Config
 from zkms.deliver.live import AckMode, OnGap
 from zkms.errors import AlreadySubscribed, Closed, DuplicateMessage, InvalidArgument, ZkmsError
-from zkms.message.codec import Codec, check_codec
 from zkms.message.encode import pack
 from zkms.message.frame import Packed
-from zkms.names import check_topic
+from zkms.names import check_topic, matches
 from zkms.publish.delayed import due_at
 from zkms.publish.receipt import Receipt as ThreadedReceipt
+from zkms.publish.shipment import IfNobody
+from zkms.request_reply import Answers
 from zkms.subscribe.options import (
     DEFAULT_LIMIT,
     DEFAULT_PARTITIONS,
     Overflow,
     SubscribeOptions,
-    check_positive,
     check_target,
-    subscribe_kept,
-    subscribe_live,
 )
-from zkms.tree.patterns import matches
 from zkms.tree.records import DEFAULT_BYTES
 
 if TYPE_CHECKING:
@@ -90,7 +86,7 @@ class Bus:
     @property
     def config(self) -> Config:
         """What it runs with."""
-        return self._bus.config
+        return self._bus.parts.context.config
 
     @property
     def threaded(self) -> ThreadedBus:
@@ -234,7 +230,7 @@ class Bus:
         """
         self._check_open()
         self._bus.options(check_target(topic), to_self, if_nobody)
-        codec = check_codec(codec) or self._bus.config.codec
+        codec = check_codec(codec) or self._bus.parts.context.config.codec
         due = due_at(delay, at, ttl, to_self=to_self)
         bulk = Bulk(self._bus, self._calls, topic, to_self, if_nobody, timeout, due)
         await self._subscribed(topic, time.monotonic() + self._bus._allowed(timeout))
@@ -316,7 +312,7 @@ class Bus:
         await self._calls.run(replies.listen)
         question = replies.open(lambda: self._calls.post(done.set))
         try:
-            deadline = time.monotonic() + self._bus.config.request_timeout
+            deadline = time.monotonic() + self._bus.parts.context.config.request_timeout
             await self._subscribed(topic, deadline)
             send = functools.partial(replies.send, key=key, headers=headers, to_self=to_self, codec=codec)
             sent = await self._calls.run(send, question, topic, data, deadline)
@@ -465,12 +461,12 @@ class Bus:
         subscription: Subscription | Consumer
         if request.kind == "live":
             stream = Stream(self._calls, topic, on_gap, on_error, pulled=handler is None)
-            live = functools.partial(subscribe_live, self._bus, _with(request, stream))
+            live = functools.partial(self._bus.parts.subscriptions.subscribe_live, _with(request, stream))
             manual = request.ack == "manual"
             subscription = Subscription(self._calls, topic, handler, stream, live, manual=manual, after=after)
         else:
             supply = Supply(self._calls, topic, on_gap, on_error, pulled=handler is None)
-            kept = functools.partial(subscribe_kept, self._bus, _with(request, supply))
+            kept = functools.partial(self._bus.parts.subscriptions.subscribe_durable, _with(request, supply))
             subscription = Consumer(self._calls, topic, handler, supply, kept, ack=request.ack, after=after)
         self._subscriptions[topic, name] = subscription
         return subscription

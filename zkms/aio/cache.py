@@ -31,7 +31,7 @@ from zkms.cache.outcome import NOT_YET, Outcome, deadline_of, unsent
 from zkms.cache.settings import CacheSettings
 from zkms.cache.stats import CacheEvent, CacheStats, OnEvent
 from zkms.cache.store import MISSING, UNTRUSTED, AbandonedLoad, Flight
-from zkms.config import check_seconds
+from zkms.checks import check_seconds
 from zkms.errors import Closed, ConnectionLost, InvalidArgument, ZkmsError
 from zkms.publish.receipt import Receipt as ThreadedReceipt
 

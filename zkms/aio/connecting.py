@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from zkms.aio.bus import Bus
 from zkms.bus import Bus as ThreadedBus
-from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, configure
+from zkms.checks import Codec
+from zkms.config import DEFAULT_HOSTS, Config, Trail, configure
+from zkms.connect import build, open_bus
 from zkms.errors import Closed, InvalidArgument
-from zkms.message.codec import Codec
-from zkms.trail.settings import Trail
-from zkms.tree.acl import Access
+from zkms.security import Access, Auth, Sasl, Tls
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -116,8 +116,8 @@ class _Opener:
         with self._lock:
             if self._undone:
                 raise Closed("the opening was cancelled")
-            self._bus = ThreadedBus(self._config)
-        self._bus.open()
+            self._bus = build(self._config)
+        open_bus(self._bus)
         return self._bus
 
     def undo(self, job: Future[ThreadedBus]) -> None:
@@ -125,6 +125,7 @@ class _Opener:
         with self._lock:
             self._undone = True
         if self._bus is not None:
-            self._bus.session.close()  # open() waits for nothing but the session, and has closed the rest if it raised
+            # The opening waits for nothing but the session, and has closed the rest if it raised.
+            self._bus.parts.session.close()
             if job.exception() is None:
                 self._bus.close(timeout=0.0)

@@ -16,7 +16,7 @@ from zkms.aio.message import Handler, Message, Stored
 from zkms.aio.reading import Reading
 from zkms.aio.supply import Supply
 from zkms.aio.waiting import must_pass, returned
-from zkms.config import check_seconds
+from zkms.checks import check_seconds
 from zkms.consume.consumer import Consumer as ThreadedConsumer
 from zkms.deliver.live import AckMode
 from zkms.errors import NotSubscribed

@@ -8,9 +8,9 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any
 
+from zkms.checks import Codec
 from zkms.consume.entry_state import EntryState
 from zkms.errors import ConnectionLost
-from zkms.message.codec import Codec
 from zkms.message.message import Message as ThreadedMessage
 
 log = logging.getLogger("zkms.aio")

@@ -14,11 +14,12 @@ from concurrent.futures import CancelledError, Future
 from typing import NamedTuple
 
 from zkms.aio.calls import Calls
-from zkms.bus import Bus, IfNobody
+from zkms.bus import Bus
 from zkms.errors import Closed, ConnectionLost, ZkmsError
 from zkms.message.frame import Packed
 from zkms.publish.batching import MAX_BYTES, MAX_MESSAGES, UNDER_WAY
 from zkms.publish.receipt import Receipt
+from zkms.publish.shipment import IfNobody
 
 
 class Kind(NamedTuple):

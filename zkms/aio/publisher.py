@@ -17,7 +17,7 @@ from zkms.aio.calls import Calls
 from zkms.aio.opening import Opening
 from zkms.aio.receipt import Receipt
 from zkms.aio.waiting import SLICE
-from zkms.config import check_seconds
+from zkms.checks import check_seconds
 from zkms.errors import Closed, InvalidArgument, Timeout, ZkmsError
 from zkms.message.frame import Packed
 from zkms.publish.topic_publisher import Sent as ThreadedSent

@@ -11,10 +11,9 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from zkms.aio.calls import Calls
-from zkms.aio.iteration import Iteration
 from zkms.aio.message import Handler, Message
 from zkms.aio.waiting import Waiting
-from zkms.config import check_seconds
+from zkms.checks import check_seconds
 from zkms.errors import Closed, InvalidArgument, NotSubscribed, ZkmsError
 
 if TYPE_CHECKING:
@@ -295,3 +294,23 @@ class Reading(Generic[S, W]):
             if isinstance(error, ZkmsError):
                 raise
             return False
+
+
+class Iteration:
+    """`async for` straight into what bus.subscribe() returns: nobody else has the subscription.
+
+    Python tells an iterator nothing of a `break`, or of an error in the loop's body; but then it lets go of it at once,
+    and the subscription is given up.
+    """
+
+    def __init__(self, subscription: Reading[Any, Any]) -> None:
+        self._subscription = subscription
+
+    def __aiter__(self) -> Iteration:
+        return self
+
+    async def __anext__(self) -> Message:
+        return await anext(self._subscription)
+
+    def __del__(self) -> None:
+        self._subscription.abandon()

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 
 from zkms.aio.calls import Calls
-from zkms.config import check_seconds
+from zkms.checks import check_seconds
 from zkms.errors import ConnectionLost
 from zkms.publish.receipt import ANSWER
 from zkms.publish.receipt import Receipt as ThreadedReceipt

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from zkms.aio.calls import Calls
 from zkms.aio.message import Message
 from zkms.aio.receipt import Receipt
-from zkms.message.codec import Codec
+from zkms.checks import Codec
 from zkms.transaction import Transaction as ThreadedTransaction
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from zkms.bus import IfNobody
+    from zkms.publish.shipment import IfNobody
 
 
 class Transaction:

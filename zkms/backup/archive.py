@@ -1,11 +1,11 @@
-"""A backup's file: records one after the other, each with its length and checksum, and an end that says it is whole.
+"""The file of a backup: records one after the other, each with its length and checksum, and an end that shows it whole.
 
     14 bytes  b"zkms backup 1\\n"
     then for each record: length (4 bytes), crc32 (4 bytes), MessagePack
-    header; letter...; for each subscription: subscription, for each lane: lane, entry...;
+    header; letter...; for each subscription: subscription, for each partition: lane, entry...;
     delayed...; late...; letter...; end
 
-What is read is checked for lengths and checksums; whether it makes sense, and is all there, is `examination`'s to see.
+Reading checks lengths and checksums; `verify` checks that the records make sense and that none is missing.
 """
 
 from __future__ import annotations
@@ -58,23 +58,23 @@ class Header(msgspec.Struct, frozen=True, tag="header"):
 
 
 class Subscribed(msgspec.Struct, frozen=True, tag="subscription"):
-    """A durable subscription or a group; its lanes follow, all of them in order."""
+    """A durable subscription or a group; its partitions follow, all of them in order."""
 
     topic: str
     name: str
     registration: Registration
 
 
-class LaneRecord(msgspec.Struct, frozen=True, tag="lane"):
-    """A lane: what is done with of its entries, by their numbers; so many entries follow."""
+class PartitionRecord(msgspec.Struct, frozen=True, tag="lane"):
+    """A partition, and how far its entries are acked, by their numbers; so many entries follow."""
 
-    partition: int
+    number: int = msgspec.field(name="partition")
     entries: int
     parts: dict[int, Part] = {}
 
 
 class EntryRecord(msgspec.Struct, frozen=True, tag="entry"):
-    """An entry of a lane: its number there, its name but for that, its data; bodies are in it, not pointed to."""
+    """An entry of a partition: its number there, its name without that, its data. A body is in it, not pointed to."""
 
     sequence: int
     name: str
@@ -82,7 +82,7 @@ class EntryRecord(msgspec.Struct, frozen=True, tag="entry"):
 
 
 class LateRecord(msgspec.Struct, frozen=True, tag="late"):
-    """An entry that was due, and so put into a lane, after the lane was read: it comes behind the lane's others."""
+    """An entry that became due after its partition was read: it comes behind the others of the partition."""
 
     topic: str
     subscription: str
@@ -101,7 +101,7 @@ class DelayedRecord(msgspec.Struct, frozen=True, tag="delayed"):
     data: bytes
 
 
-class LetterRecord(msgspec.Struct, frozen=True, tag="letter"):
+class DeadLetterRecord(msgspec.Struct, frozen=True, tag="letter"):
     """A dead letter, or something that was set aside."""
 
     shelf: str
@@ -119,7 +119,7 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     such_as: tuple[str, ...] = ()
 
 
-Record = Header | Subscribed | LaneRecord | EntryRecord | LateRecord | DelayedRecord | LetterRecord | End
+Record = Header | Subscribed | PartitionRecord | EntryRecord | LateRecord | DelayedRecord | DeadLetterRecord | End
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
 

@@ -1,14 +1,14 @@
-"""Durable subscriptions and groups, into a file: queues, ledgers, what is delayed, dead letters.
+"""Writes durable subscriptions and groups into a file: queues, ledgers, delayed messages, dead letters.
 
-While a backup is made everybody may go on. Each lane is consistent by itself: it holds what was published before it
-was listed and not acked when its ledger was read, in order. What live subscriptions have, remembered ids, producers'
-numbers and staged jobs are not in it.
+Everybody may go on while a backup is made. Each partition is consistent by itself: it holds, in order, what was
+published before it was listed and not acked when its ledger was read. Live subscriptions, remembered ids, the numbers
+of producers and staged jobs are not in it.
 
-What moves meanwhile is not lost. What is delayed is listed first and read last: what is missing by then has become due,
-and the lanes that it is for are looked at again. Dead letters are read first and last, for one that is requeued, and
-one that dies, in these seconds. What cannot be read is left out, and told.
+What moves meanwhile is not lost. Delayed messages are listed first and read last: one that is missing by then has
+become due, and the partitions that it is for are looked at again. Dead letters are read first and last, for those that
+are requeued or made in these seconds. What cannot be read is left out, and counted.
 
-`restore` is the way back, `archive` the file.
+`restore` reads the file back, `archive` defines it.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.backup.archive import (
+    DeadLetterRecord,
     DelayedRecord,
     End,
     EntryRecord,
     Header,
-    LaneRecord,
     LateRecord,
-    LetterRecord,
+    PartitionRecord,
     Subscribed,
     Writer,
 )
 from zkms.backup.verify import BackupSummary, examine
 from zkms.errors import CannotDecode, NewerLayout, NodeMissing, StoreError, Unauthorised
 from zkms.message import frame as frames
+from zkms.names import FULL_MARK, is_pattern, matches
 from zkms.tree.delayed_names import Delayed, parse_bucket, parse_delayed
 from zkms.tree.entry import Entry, carried, entry_prefix, parse_entry
-from zkms.tree.paths import FULL_MARK, LAYOUT, Tree, lanes_of
-from zkms.tree.patterns import is_pattern, matches
-from zkms.tree.records import Layout, Ledger, Part, Registration, decode
+from zkms.tree.paths import LAYOUT, Tree, queues_of
+from zkms.tree.records import Layout, Ledger, Part, Registration, decode, read_record
 from zkms.version import __version__
+from zkms.zookeeper.recipes import children_of, read_many
 from zkms.zookeeper.session import Session
 
-Kept = Subscribed | LaneRecord | EntryRecord | LateRecord | DelayedRecord | LetterRecord
+Kept = Subscribed | PartitionRecord | EntryRecord | LateRecord | DelayedRecord | DeadLetterRecord
 Progress = Callable[[int], None]
 QUIET: Progress = lambda _count: None  # noqa: E731
 TRIES = 200
-"""Looks at a lane whose reader acks all the time, until ledger and queue are seen from one moment."""
+"""Looks at a partition whose reader acks all the time, until ledger and queue are seen from one moment."""
 SEQUENCE = 10
 """Digits that ZooKeeper appends."""
 AT_ONCE = 200
@@ -83,18 +83,18 @@ def _check_tree(session: Session, tree: Tree) -> None:
         raise NewerLayout(tree.root, layout, LAYOUT)
 
 
-class _Lane(NamedTuple):
-    """Where it is, and whose."""
+class _Partition(NamedTuple):
+    """A partition of a durable subscription or a group, and where it is."""
 
     topic: str
     subscription: str
-    partition: int
+    number: int
     queue: str
     ledger: str
 
 
 class _Seen(NamedTuple):
-    """What was in a lane at one moment, in order, with what is known of it; and what was there and is not ours."""
+    """What was in a partition at one moment, in order, how far it is acked, and what was there and is not ours."""
 
     entries: list[Entry]
     parts: dict[int, Part]
@@ -110,10 +110,9 @@ class _Source:
         """Paths that we are not allowed to read."""
         self._session = session
         self._tree = tree
-        self._discovery = Discovery(session, tree)
-        self._strange: list[LetterRecord] = []
+        self._strange: list[DeadLetterRecord] = []
         """Found in queues on the way."""
-        self._lanes: dict[_Lane, int] = {}
+        self._partitions: dict[_Partition, int] = {}
         """Those that were read, and the highest number in each."""
         self._written: set[tuple[str, str, str]] = set()
         """Letters that are in the file."""
@@ -121,12 +120,12 @@ class _Source:
     def records(self) -> Iterator[Kept]:
         """Everything, in an order in which nothing that moves is missed."""
         waiting = set(self._waiting())
-        yield from chain(self.letters(), self.subscriptions())
+        yield from chain(self.dead_letters(), self.subscriptions())
         for record in self.delayed():
             waiting.discard((record.bucket, record.name))
             yield record
         yield from self.late([item for each in waiting if (item := parse_delayed(*each)) is not None])
-        yield from self.letters()
+        yield from self.dead_letters()
         yield from self._strange
 
     # -- what is delayed -----------------------------------------------------------------------------------------
@@ -145,60 +144,59 @@ class _Source:
                 yield from ((begins, name) for name in names if parse_delayed(begins, name) is not None)
 
     def late(self, due: list[Delayed]) -> Iterator[LateRecord]:
-        """What became due after it was listed, from those lanes that were read before that and still have it."""
+        """What became due after it was listed, from those partitions that were read before that and still have it."""
         topics = {item.topic for item in due}
         frames_due = {(item.producer, item.number) for item in due}
-        for lane, last in self._lanes.items():
-            if not any(_is_for(lane.topic, topic) for topic in topics):
+        for partition, last in self._partitions.items():
+            if not any(_is_for(partition.topic, topic) for topic in topics):
                 continue
-            seen = self._look(lane)
+            seen = self._look(partition)
             for entry in seen.entries:
                 if entry.sequence > last and _frame(entry, seen.data[entry.name]) in frames_due:
                     name, data = _inline(entry, seen.data[entry.name])
                     part = seen.parts.get(entry.sequence)
-                    yield LateRecord(*lane[:3], entry.sequence, name, data, part)
+                    yield LateRecord(*partition[:3], entry.sequence, name, data, part)
 
     # -- subscriptions -------------------------------------------------------------------------------------------
 
-    def subscriptions(self) -> Iterator[Subscribed | LaneRecord | EntryRecord]:
-        """Durable subscriptions and groups, each with its lanes and what waits in them."""
+    def subscriptions(self) -> Iterator[Subscribed | PartitionRecord | EntryRecord]:
+        """Durable subscriptions and groups, each with its partitions and what waits in them."""
         for topic in self._names(self._tree.subscribers):
             names = [name for name in self._names(self._tree.topic(topic)) if not name.endswith(FULL_MARK)]
             paths = [self._tree.registration(topic, name) for name in names]
             for path, (data, _) in self._ask(paths, self._session.get_async).items():
                 name = path.rpartition("/")[2]
-                try:
-                    registration = decode(data, Registration)
-                except msgspec.MsgspecError as error:
-                    raise StoreError("overwritten by another program: delete it, then back up", path=path) from error
+                registration = read_record(data, Registration, path, "delete it, then back up")
                 if registration.kind == "live":
                     continue
                 yield Subscribed(topic, name, registration)
-                for number, queue in enumerate(lanes_of(name, registration)):
+                for number, queue in enumerate(queues_of(name, registration)):
                     ledger = self._tree.ledger(name, topic, number)
-                    yield from self._lane(_Lane(topic, name, number, self._tree.queue(queue, topic), ledger))
+                    yield from self._partition(_Partition(topic, name, number, self._tree.queue(queue, topic), ledger))
 
-    def _lane(self, lane: _Lane) -> Iterator[LaneRecord | EntryRecord]:
-        """One lane is held in memory: so much as its limits allow."""
-        seen = self._look(lane)
-        self._lanes[lane] = max((entry.sequence for entry in seen.entries), default=-1)
-        yield LaneRecord(lane.partition, len(seen.entries), seen.parts)
+    def _partition(self, partition: _Partition) -> Iterator[PartitionRecord | EntryRecord]:
+        """One partition is in memory at a time: as much as its limits allow."""
+        seen = self._look(partition)
+        self._partitions[partition] = max((entry.sequence for entry in seen.entries), default=-1)
+        yield PartitionRecord(partition.number, len(seen.entries), seen.parts)
         for entry in seen.entries:
             yield EntryRecord(entry.sequence, *_inline(entry, seen.data[entry.name]))
-        shelf = lane.queue.split("/")[-2]  # what is foreign its reader would set aside: so do we
-        self._strange += [LetterRecord(shelf, lane.topic, each.name, seen.data[each.name]) for each in seen.strange]
+        shelf = partition.queue.split("/")[-2]  # what is foreign its reader would set aside: so do we
+        self._strange += [
+            DeadLetterRecord(shelf, partition.topic, each.name, seen.data[each.name]) for each in seen.strange
+        ]
 
-    def _look(self, lane: _Lane) -> _Seen:
-        entries = sorted(map(parse_entry, self._names(lane.queue)))
-        found = self._data(lane.queue, entries)
-        there, parts = self._moment(lane.queue, lane.ledger)
-        refused = {entry.name for entry in entries if self._path(lane.queue, entry) in self.unreadable}
+    def _look(self, partition: _Partition) -> _Seen:
+        entries = sorted(map(parse_entry, self._names(partition.queue)))
+        found = self._data(partition.queue, entries)
+        there, parts = self._moment(partition.queue, partition.ledger)
+        refused = {entry.name for entry in entries if self._path(partition.queue, entry) in self.unreadable}
         left = [entry for entry in entries if entry.name in there and entry.name not in refused]
         kept = [entry for entry in left if not entry.foreign]
         missing = [entry.name for entry in kept if entry.name not in found]
         if missing:
             raise StoreError(
-                f"the body that {missing[0]} points to is missing: 'zkms doctor' tells more", path=lane.queue
+                f"the body that {missing[0]} points to is missing: 'zkms doctor' tells more", path=partition.queue
             )
         known = {entry.sequence: parts[entry.sequence] for entry in kept if entry.sequence in parts}
         return _Seen(kept, known, [entry for entry in left if entry.foreign], found)
@@ -229,16 +227,13 @@ class _Source:
             except NodeMissing:
                 return set(), {}  # given up meanwhile, or its reader makes it anew
             if before.version == after.version:
-                try:
-                    return set(names), dict(decode(data, Ledger).parts)
-                except msgspec.MsgspecError as error:
-                    raise StoreError(f"overwritten by another program: {error}", path=ledger) from error
+                return set(names), dict(read_record(data, Ledger, ledger).parts)
             time.sleep(0.001 * attempt)
         raise StoreError("its reader acks all the time, and no quiet moment was found: try again", path=queue)
 
     # -- dead letters --------------------------------------------------------------------------------------------
 
-    def letters(self) -> Iterator[LetterRecord]:
+    def dead_letters(self) -> Iterator[DeadLetterRecord]:
         """Dead letters and what was set aside, but for those that are in the file."""
         for shelf in self._names(self._tree.dead):
             for topic in self._names(f"{self._tree.dead}/{shelf}"):
@@ -248,7 +243,7 @@ class _Source:
                 for path, data in self._read(paths):
                     name = path.rpartition("/")[2]
                     self._written.add((shelf, topic, name))
-                    yield LetterRecord(shelf, topic, name, data)
+                    yield DeadLetterRecord(shelf, topic, name, data)
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -260,12 +255,12 @@ class _Source:
 
     def _ask(self, paths: Iterable[str], ask: Callable[[str], Future[B]]) -> dict[str, B]:
         """Pipelined answers; what is gone is left out, and what we are not allowed to read, which is noted."""
-        return self._discovery.ask(paths, ask, self._note)
+        return read_many(self._session, paths, ask, self._note)
 
     def _names(self, path: str) -> list[str]:
         """The children of a znode, sorted; none if it does not exist, or cannot be listed."""
         try:
-            return self._discovery.names(path)
+            return children_of(self._session, path)
         except Unauthorised as error:
             self._note(path, error)
             return []

@@ -1,9 +1,9 @@
-"""A backup's way back: dead letters, subscriptions with what waits for them, what is delayed.
+"""Restores a backup: dead letters, subscriptions with what waits for them, delayed messages.
 
-Each subscription is filled before it is registered (see revival.py), so it is there as a whole or not at all. Dead
-letters and delayed messages are counted in the transactions that put them back (see journal.py). So a restore that was
-cut short, wherever, is run again and does what is left; and a file that was restored is not restored a second time,
-but for subscriptions that are missing.
+Each subscription is filled before it is registered (see restore_subscription.py), so it is there as a whole or not at
+all. Dead letters and delayed messages are counted in the transactions that put them back (see restore_journal.py). So a
+restore that was cut short anywhere is run again and does what is left, and a file that was restored is not restored a
+second time, except for subscriptions that are missing.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from pathlib import Path
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.backup.archive import (
+    DeadLetterRecord,
     DelayedRecord,
     EntryRecord,
-    LaneRecord,
-    LetterRecord,
+    PartitionRecord,
     Subscribed,
     records,
 )
 from zkms.backup.backup import QUIET, SEQUENCE, Progress
-from zkms.backup.restore_journal import Journal, JournalBatch, make
-from zkms.backup.restore_subscription import Revival
+from zkms.backup.restore_journal import Journal, JournalBatch
+from zkms.backup.restore_subscription import SubscriptionRestore
 from zkms.backup.verify import Examined, examine
 from zkms.errors import NodeMissing, StoreError, ZkmsError
 from zkms.publish.delayed import DelayedPublishing
@@ -35,6 +34,7 @@ from zkms.tree.layout import ensure_tree
 from zkms.tree.paths import Tree
 from zkms.tree.records import Shelf, decode, encode
 from zkms.zookeeper.operations import Create
+from zkms.zookeeper.recipes import children_of, create_if_missing
 from zkms.zookeeper.session import Session
 
 _LETTER = re.compile(r"d\.1\.\d{1,9}\.\d{10}", re.ASCII)
@@ -83,9 +83,9 @@ def restore(
         raise RootInUse(tree.root, what)
     journal.open()
     target = _Target(session, tree, journal, examined, client, progress)
-    target.put_letters(record for record in records(file) if isinstance(record, LetterRecord))
+    target.put_dead_letters(record for record in records(file) if isinstance(record, DeadLetterRecord))
     target.put_subscriptions(
-        record for record in records(file) if isinstance(record, Subscribed | LaneRecord | EntryRecord)
+        record for record in records(file) if isinstance(record, Subscribed | PartitionRecord | EntryRecord)
     )
     # Last: what is overdue is moved at once, to those who subscribe.
     target.put_delayed(record for record in records(file) if isinstance(record, DelayedRecord))
@@ -94,14 +94,13 @@ def restore(
 
 
 def _in_use(session: Session, tree: Tree) -> str:
-    discovery = Discovery(session, tree)
-    groups = discovery.names(tree.groups)
+    groups = children_of(session, tree.groups)
     if groups:
         return f"the subscription {groups[0]!r}"
-    buckets = [begins for name in discovery.names(tree.delayed) if (begins := parse_bucket(name)) is not None]
-    if any(discovery.names(tree.bucket(begins)) for begins in buckets):
+    buckets = [begins for name in children_of(session, tree.delayed) if (begins := parse_bucket(name)) is not None]
+    if any(children_of(session, tree.bucket(begins)) for begins in buckets):
         return "delayed messages"
-    return "dead letters" if discovery.names(tree.dead) else ""
+    return "dead letters" if children_of(session, tree.dead) else ""
 
 
 class _Target:
@@ -117,58 +116,60 @@ class _Target:
         self._examined = examined
         self._client = client
         self._progress = progress
-        self._enrolment = DurableRegistration(session, tree, client)
+        self._registrations = DurableRegistration(session, tree, client)
         self._delays = DelayedPublishing(session, tree)
         self._shelves: dict[str, bool] = {}
         """Whether they are ours to fill."""
 
     # -- subscriptions -------------------------------------------------------------------------------------------
 
-    def put_subscriptions(self, found: Iterable[Subscribed | LaneRecord | EntryRecord]) -> None:
+    def put_subscriptions(self, found: Iterable[Subscribed | PartitionRecord | EntryRecord]) -> None:
         """Each: its queues with what waits in them, then all that makes it known."""
         whose: Subscribed | None = None
-        revival: Revival | None = None
-        lane: LaneRecord | None = None
+        restoring: SubscriptionRestore | None = None
+        partition: PartitionRecord | None = None
         for record in found:
             if isinstance(record, EntryRecord):
-                if revival is not None and lane is not None:
-                    revival.put(record, lane.parts.get(record.sequence))
+                if restoring is not None and partition is not None:
+                    restoring.put(record, partition.parts.get(record.sequence))
                     self.done.entries += 1
             else:
-                self._end_lane(revival, whose, lane)
-                lane = record if isinstance(record, LaneRecord) else None
+                self._end_partition(restoring, whose, partition)
+                partition = record if isinstance(record, PartitionRecord) else None
                 if isinstance(record, Subscribed):
-                    self._finish(revival)
-                    whose, revival = record, self._revival(record)
-                elif revival is not None:
-                    revival.begin(record)
+                    self._finish(restoring)
+                    whose, restoring = record, self._restoring(record)
+                elif restoring is not None:
+                    restoring.begin(record)
             self._progress(1)
-        self._end_lane(revival, whose, lane)
-        self._finish(revival)
+        self._end_partition(restoring, whose, partition)
+        self._finish(restoring)
 
-    def _revival(self, record: Subscribed) -> Revival | None:
+    def _restoring(self, record: Subscribed) -> SubscriptionRestore | None:
         """None if it is there."""
-        if self._enrolment.find(record.topic, record.name) is not None:
+        if self._registrations.find(record.topic, record.name) is not None:
             self.done.kept.append(f"{record.name} of {record.topic}")
             return None
-        return Revival(self._session, self._tree, self._journal, self._enrolment, record, self._client)
+        return SubscriptionRestore(self._session, self._tree, self._journal, self._registrations, record, self._client)
 
-    def _end_lane(self, revival: Revival | None, whose: Subscribed | None, lane: LaneRecord | None) -> None:
-        if revival is None or whose is None or lane is None:
+    def _end_partition(
+        self, restoring: SubscriptionRestore | None, whose: Subscribed | None, partition: PartitionRecord | None
+    ) -> None:
+        if restoring is None or whose is None or partition is None:
             return
-        for late in self._examined.late.get((whose.topic, whose.name, lane.partition), ()):
-            revival.put(late, late.part)
+        for late in self._examined.late.get((whose.topic, whose.name, partition.number), ()):
+            restoring.put(late, late.part)
             self.done.entries += 1
-        revival.end()
+        restoring.end()
 
-    def _finish(self, revival: Revival | None) -> None:
-        if revival is not None:
-            revival.finish()
+    def _finish(self, restoring: SubscriptionRestore | None) -> None:
+        if restoring is not None:
+            restoring.finish()
             self.done.subscriptions += 1
 
     # -- the rest ------------------------------------------------------------------------------------------------
 
-    def put_letters(self, found: Iterable[LetterRecord]) -> None:
+    def put_dead_letters(self, found: Iterable[DeadLetterRecord]) -> None:
         """On their shelves, before anybody could add to them; a shelf that somebody else has made is left as it is."""
         before, batch = self._journal.progress, JournalBatch(self._session, self._journal, "letters", self._make_shelf)
         for place, record in enumerate(found):
@@ -197,8 +198,8 @@ class _Target:
             return False
 
     def _make_shelf(self, shelf: str) -> None:
-        make(self._session, shelf.rpartition("/")[0])
-        make(self._session, shelf, encode(Shelf(self._examined.digest)))
+        create_if_missing(self._session, shelf.rpartition("/")[0])
+        create_if_missing(self._session, shelf, data=encode(Shelf(self._examined.digest)))
 
     def put_delayed(self, found: Iterable[DelayedRecord]) -> None:
         """Where they wait until they are due; what waits there already is left as it is."""

@@ -1,9 +1,9 @@
-"""What a restore knows of itself, in the tree: who writes, and how far each file got. One znode, `ROOT/restores`.
+"""The journal of restores, `ROOT/restores`: which restore writes, and how far each file got.
 
 Every transaction of a restore writes it, at the version that the last one left. So only one restore writes at a time:
 whoever begins takes it over, and the other is refused. A transaction whose reply was lost is sent again, and refused if
-it had been carried out: our claim is then what is found there. What is counted in the same transaction as it is put
-back is put back once, however often the restore is run.
+it had been carried out: then the journal holds our claim. What is counted in the transaction that puts it back is put
+back once, however often the restore is run.
 
 It holds the last few files only, so it does not grow.
 """
@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Literal
 
 import msgspec
 
 from zkms.errors import BadVersion, ConnectionLost, NodeExists, NodeMissing, StoreError, TransactionFailed
 from zkms.tree.paths import Tree
-from zkms.tree.records import FileProgress, Restores, decode, encode
+from zkms.tree.records import FileProgress, Restores, encode, read_record
 from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Operation, SetData, transaction_size
-from zkms.zookeeper.session import Session, failed_with
+from zkms.zookeeper.recipes import attempt, create_if_missing, stats_of
+from zkms.zookeeper.session import Session
 
 FILES = 16
 """Of which it is known that they were restored, and how far."""
@@ -55,21 +55,21 @@ class Journal:
         while True:
             found, version = self._read()
             if version < 0:
-                make(self._session, self._path, encode(Restores()))
+                create_if_missing(self._session, self._path, data=encode(Restores()))
                 continue
             files = dict(found.files)
             known = files.pop(self._digest, None)
             self.progress, self.resumed = known or FileProgress(), known is not None
             self._others = dict([*files.items()][1 - FILES :])
             try:
-                self._session.multi([SetData(self._path, self._data(self.progress), version)])
-            except TransactionFailed as error:
-                if not failed_with(error, BadVersion):
-                    raise error.cause from error
+                taken = attempt(
+                    self._session, [SetData(self._path, self._data(self.progress), version)], BadVersion
+                ).stored
             except ConnectionLost as error:
                 if not error.outcome_unknown:
                     raise
-            else:
+                taken = False
+            if taken:
                 self._version = version + 1
                 return
 
@@ -108,11 +108,9 @@ class Journal:
         """What is there, and its version; -1 if there is nothing."""
         try:
             data, stat = self._session.get(self._path)
-            return decode(data, Restores), stat.version
+            return read_record(data, Restores, self._path, "delete it"), stat.version
         except NodeMissing:
             return Restores(), -1
-        except msgspec.MsgspecError as error:
-            raise StoreError("overwritten by another program: delete it", path=self._path) from error
 
     def _data(self, progress: FileProgress) -> bytes:
         return encode(Restores(self.claim, self._others | {self._digest: progress}))
@@ -150,12 +148,12 @@ class JournalBatch:
             return
         count = getattr(self._journal.progress, self._kind) + self._places
         progress = msgspec.structs.replace(self._journal.progress, **{self._kind: count})
-        for attempt in range(ATTEMPTS):
+        for tried in range(1, ATTEMPTS + 1):
             try:
                 self._journal.write([create for create, _ in self._items], progress)
                 break
             except TransactionFailed as error:
-                if attempt + 1 == ATTEMPTS or not isinstance(error.cause, (NodeExists, NodeMissing)):
+                if tried == ATTEMPTS or not isinstance(error.cause, (NodeExists, NodeMissing)):
                     raise error.cause from error
                 if isinstance(error.cause, NodeMissing):
                     self._remake(error.operation.path.rpartition("/")[0])
@@ -166,24 +164,5 @@ class JournalBatch:
 
     def _leave_out(self) -> None:
         """What is there already."""
-        asked = [(item, self._session.exists_async(item[0].path)) for item in self._items]
-        self._items = [
-            item
-            for item, reply in asked
-            if self._session.answer(reply, partial(self._session.exists_async, item[0].path)) is None
-        ]
-
-
-def make(session: Session, path: str, data: bytes = b"") -> None:
-    """Create a znode, unless it is there."""
-    while True:
-        try:
-            session.multi([Create(path, data)])
-            return
-        except TransactionFailed as error:
-            if not failed_with(error, NodeExists):
-                raise error.cause from error
-            return
-        except ConnectionLost as error:
-            if not error.outcome_unknown:
-                raise
+        there = stats_of(self._session, [create.path for create, _ in self._items], str)
+        self._items = [item for item in self._items if item[0].path not in there]

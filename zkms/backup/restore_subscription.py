@@ -1,26 +1,25 @@
-"""A subscription that comes back from a backup: its queues are filled, then its ledgers written, then it is registered.
+"""Restores one subscription: its queues are filled, then its ledgers are written, then it is registered.
 
-Nobody reads a part of it, and what is published afterwards comes behind what is restored. Until it is registered every
-transaction proves that nobody else has registered it (create and delete the registration), and that the queue is the
-one that we have made: its version stays 0. The registration proves the same of all its queues. So what somebody founds
-or removes meanwhile is noticed, and never touched.
+So nobody reads a part of it, and what is published afterwards comes behind what is restored. Until it is registered,
+every transaction proves that nobody else has registered it, and that the queue is the one that we have created: its
+version stays 0. The transaction that registers it proves the same of all its queues. So what somebody else creates or
+removes meanwhile is noticed, and never touched.
 
-The queues say whose they are (`QueueState.restore`): cleaners leave them alone as long as the journal is written, and
-whoever registers the subscription in our place makes them anew.
+The queues say which restore they belong to (`QueueState.restore`): cleaners leave them alone as long as the journal is
+written, and whoever registers the subscription in our place creates them anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
-from zkms.backup.archive import EntryRecord, LaneRecord, LateRecord, Subscribed
+from zkms.backup.archive import EntryRecord, LateRecord, PartitionRecord, Subscribed
 from zkms.backup.restore_journal import Journal
 from zkms.errors import BadVersion, NodeExists, NodeMissing, StoreError, TransactionFailed
 from zkms.subscribe.durable_registration import DurableRegistration
-from zkms.tree.paths import Tree, lanes_of
+from zkms.tree.paths import Tree, queues_of
 from zkms.tree.records import Ledger, Part, QueueState, encode
 from zkms.zookeeper.deletion import delete_queue
-from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Delete, Operation, SetData, transaction_size
+from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Operation, SetData, transaction_size
+from zkms.zookeeper.recipes import absent, in_chunks
 from zkms.zookeeper.session import Session, failed_with
 
 BATCH = 500
@@ -30,26 +29,26 @@ ATTEMPTS = 20
 _MOVED = (NodeMissing, NodeExists, BadVersion)
 
 
-class Revival:
-    """Puts one subscription back: each lane, its entries, then `finish`."""
+class SubscriptionRestore:
+    """Puts one subscription back: each partition, its entries, then `finish`."""
 
     def __init__(
         self,
         session: Session,
         tree: Tree,
         journal: Journal,
-        enrolment: DurableRegistration,
+        registrations: DurableRegistration,
         whose: Subscribed,
         client: str,
     ) -> None:
         self._session = session
         self._tree = tree
         self._journal = journal
-        self._enrolment = enrolment
+        self._registrations = registrations
         self._topic, self._name, self._wanted = whose.topic, whose.name, whose.registration
         self._client = client
         self._registration = tree.registration(whose.topic, whose.name)
-        self._absent: tuple[Operation, ...] = (Create(self._registration), Delete(self._registration))
+        self._absent = absent(self._registration)
         """The proof that nobody is registered."""
         self._queues: list[str] = []
         self._ledgers: list[Ledger] = []
@@ -57,15 +56,15 @@ class Revival:
         self._count = 0
         self._batch: list[Operation] = []
         self._size = 0
-        enrolment.make_topic(whose.topic)
+        registrations.make_topic(whose.topic)
 
-    def begin(self, lane: LaneRecord) -> None:
-        """The next lane: its queue, empty."""
+    def begin(self, partition: PartitionRecord) -> None:
+        """The next partition: its queue, empty."""
         self._parts, self._count = {}, 0
-        name = lanes_of(self._name, self._wanted)[lane.partition]
+        name = queues_of(self._name, self._wanted)[partition.number]
         queue, parent = self._tree.queue(name, self._topic), self._tree.subscription(name)
         state = encode(QueueState(self._client, restore=self._journal.claim))
-        for attempt in range(ATTEMPTS):
+        for tried in range(1, ATTEMPTS + 1):
             if self._session.exists(queue) is not None:  # of a restore that was cut short
                 self._delete(queue)
             made: list[Operation] = [] if self._session.exists(parent) is not None else [Create(parent)]
@@ -73,12 +72,12 @@ class Revival:
                 self._write([*self._absent, *made, Create(queue, state)])
                 break
             except TransactionFailed as error:
-                if attempt + 1 == ATTEMPTS or error.operation.path not in (parent, queue):
+                if tried == ATTEMPTS or error.operation.path not in (parent, queue):
                     raise self._explained(error) from error
         self._queues.append(queue)
 
     def put(self, record: EntryRecord | LateRecord, part: Part | None) -> None:
-        """The next entry of the lane, and what is done with of it."""
+        """The next entry of the partition, and what is done with of it."""
         if part is not None:
             self._parts[self._count] = part
         operation = Create(f"{self._queues[-1]}/{record.name}", record.data, sequence=True)
@@ -90,24 +89,28 @@ class Revival:
         self._count += 1
 
     def end(self) -> None:
-        """All of the lane was put."""
+        """All of the partition was put."""
         if self._batch:
             self._flush()
         self._ledgers.append(Ledger(parts=self._parts))
 
     def finish(self) -> None:
         """Register it. Its ledgers are written before: all of them together may be too large for one transaction."""
-        for attempt in range(ATTEMPTS):
+        for tried in range(1, ATTEMPTS + 1):
             try:
-                for chunk in _chunks(self._enrolment.books(self._topic, self._name, self._ledgers), self._session):
+                books = self._registrations.books(self._topic, self._name, self._ledgers)
+                for chunk in in_chunks(books, self._measure, BATCH, BATCH_BYTES):
                     self._write([*self._absent, *chunk])
                 self._write(self._admission())
                 return
             except TransactionFailed as error:
                 # A cleaner may have taken the ledgers for what a subscription has left.
-                books = error.operation.path.startswith(f"{self._tree.groups}/") and isinstance(error.cause, _MOVED)
-                if not books or attempt + 1 == ATTEMPTS:
+                removed = error.operation.path.startswith(f"{self._tree.groups}/") and isinstance(error.cause, _MOVED)
+                if not removed or tried == ATTEMPTS:
                     raise self._explained(error) from error
+
+    def _measure(self, operation: Operation) -> tuple[int, int]:
+        return 1, transaction_size([operation], self._session.overhead)
 
     def _admission(self) -> list[Operation]:
         state = encode(QueueState(self._client))
@@ -133,7 +136,7 @@ class Revival:
             except TransactionFailed as error:
                 if not failed_with(error, NodeMissing, path=self._registration):
                     raise
-                self._enrolment.make_topic(self._topic)  # the cleaner forgets those that nobody subscribes to
+                self._registrations.make_topic(self._topic)  # the cleaner forgets those that nobody subscribes to
 
     def _delete(self, queue: str) -> None:
         try:
@@ -143,7 +146,7 @@ class Revival:
 
     def _explained(self, error: TransactionFailed) -> StoreError:
         """What was refused, as a sentence that says what to do."""
-        if self._enrolment.find(self._topic, self._name) is not None:
+        if self._registrations.find(self._topic, self._name) is not None:
             return StoreError(
                 f"{self._name!r} of {self._topic!r} was registered by somebody else while it was restored, and has "
                 f"nothing of what is in the backup: keep consumers away, give it up with unsubscribe(), then restore "
@@ -155,18 +158,3 @@ class Revival:
                 f"({error.cause}): keep consumers away, then restore again"
             )
         return error.cause
-
-
-def _chunks(operations: Iterable[Operation], session: Session) -> Iterator[list[Operation]]:
-    """As many as one transaction holds."""
-    chunk: list[Operation] = []
-    size = 0
-    for operation in operations:
-        added = transaction_size([operation], session.overhead)
-        if chunk and (len(chunk) >= BATCH or size + added > BATCH_BYTES):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(operation)
-        size += added
-    if chunk:
-        yield chunk

@@ -1,4 +1,4 @@
-"""A look at all of a backup before any of it is believed: names, order, sums, and that nothing is missing."""
+"""Reads a whole backup before any of it is believed: checks names, order and sums, and that nothing is missing."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import msgspec
 
 from zkms.backup.archive import (
     BadBackup,
+    DeadLetterRecord,
     DelayedRecord,
     End,
     EntryRecord,
     Header,
-    LaneRecord,
     LateRecord,
-    LetterRecord,
+    PartitionRecord,
     Record,
     Subscribed,
     records,
@@ -25,14 +25,14 @@ from zkms.errors import CannotDecode
 from zkms.names import check_name, check_subscription, check_topic
 from zkms.tree.delayed_names import parse_delayed
 from zkms.tree.entry import parse_entry
-from zkms.tree.paths import LAYOUT, lanes_of
+from zkms.tree.paths import LAYOUT, queues_of
 from zkms.tree.records import Part
 
 LATEST = 253_402_300_000
 """Seconds since the epoch: the end of the year 9999, behind which no clock goes."""
 BUCKETS = 10**12
 """Of delayed messages: their names have twelve digits."""
-Lane = tuple[str, str, int]
+PartitionKey = tuple[str, str, int]
 """Topic, subscription, partition."""
 
 
@@ -61,8 +61,8 @@ class Examined(NamedTuple):
     """A backup that is whole."""
 
     summary: BackupSummary
-    late: dict[Lane, list[LateRecord]]
-    """What is to be put into lanes behind what is recorded with them."""
+    late: dict[PartitionKey, list[LateRecord]]
+    """What is to be put into partitions behind what is recorded with them."""
     digest: str
     """Tells this file from others."""
 
@@ -96,17 +96,17 @@ class _Examiner:
 
     def __init__(self, summary: BackupSummary) -> None:
         self.ended = False
-        self.late: dict[Lane, list[LateRecord]] = {}
+        self.late: dict[PartitionKey, list[LateRecord]] = {}
         self._summary = summary
         self._whose: Subscribed | None = None
-        self._lanes = self._whole = 0
-        """That have still to come, and of how many."""
-        self._lane: LaneRecord | None = None
+        self._left = self._whole = 0
+        """Partitions that have still to come, and of how many."""
+        self._partition: PartitionRecord | None = None
         self._entries = 0
         self._parts: set[int] = set()
-        """Entries of the lane of which something is known, and that have still to come."""
-        self._last: dict[Lane, int] = {}
-        """The highest number in each lane."""
+        """Entries of the partition of which something is known, and that have still to come."""
+        self._last: dict[PartitionKey, int] = {}
+        """The highest number in each partition."""
 
     def see(self, record: Record) -> None:
         """The next one."""
@@ -118,10 +118,10 @@ class _Examiner:
             raise ValueError(f"{self._entries:,} entries are missing before it")
         elif self._parts:
             raise ValueError(f"entry {min(self._parts)} is missing before it, of which something is known")
-        elif isinstance(record, LaneRecord):
-            self._see_lane(record)
-        elif self._lanes:
-            raise ValueError(f"{self._lanes:,} lanes are missing before it")
+        elif isinstance(record, PartitionRecord):
+            self._see_partition(record)
+        elif self._left:
+            raise ValueError(f"{self._left:,} partitions are missing before it")
         elif isinstance(record, Subscribed):
             check_topic(record.topic)
             check_subscription("subscription", record.name)
@@ -131,7 +131,7 @@ class _Examiner:
                 raise ValueError(f"{record.name!r:.80} of {record.topic!r:.80} is there twice")
             self._summary.subscriptions += 1
             self._whose = record
-            self._lanes = self._whole = len(lanes_of(record.name, record.registration))
+            self._left = self._whole = len(queues_of(record.name, record.registration))
         elif isinstance(record, LateRecord):
             self._see_late(record)
         elif isinstance(record, DelayedRecord):
@@ -139,7 +139,7 @@ class _Examiner:
             if item is None or not 0 <= record.bucket < BUCKETS or "/" in record.name:
                 raise ValueError(f"{record.name!r:.80} is no delayed message")
             self._summary.delayed += item.messages
-        elif isinstance(record, LetterRecord):
+        elif isinstance(record, DeadLetterRecord):
             for name in (record.shelf, record.topic):
                 check_name("dead letter", name)
             if not record.name or "/" in record.name or record.name in (".", ".."):
@@ -153,32 +153,32 @@ class _Examiner:
         else:
             raise ValueError("a second header")
 
-    def _see_lane(self, record: LaneRecord) -> None:
-        if self._whose is None or not self._lanes or record.partition != self._whole - self._lanes:
-            raise ValueError(f"lane {record.partition} is out of place")
-        self._lanes -= 1
-        self._lane, self._entries, self._parts = record, record.entries, {*record.parts}
-        self._last[self._whose.topic, self._whose.name, record.partition] = -1
+    def _see_partition(self, record: PartitionRecord) -> None:
+        if self._whose is None or not self._left or record.number != self._whole - self._left:
+            raise ValueError(f"partition {record.number} is out of place")
+        self._left -= 1
+        self._partition, self._entries, self._parts = record, record.entries, {*record.parts}
+        self._last[self._whose.topic, self._whose.name, record.number] = -1
 
     def _see_entry(self, record: EntryRecord) -> None:
-        if self._whose is None or self._lane is None or not self._entries:
-            raise ValueError("an entry that belongs to no lane")
-        lane = self._whose.topic, self._whose.name, self._lane.partition
-        self._count(lane, record, self._lane.parts.get(record.sequence))
+        if self._whose is None or self._partition is None or not self._entries:
+            raise ValueError("an entry that belongs to no partition")
+        partition = self._whose.topic, self._whose.name, self._partition.number
+        self._count(partition, record, self._partition.parts.get(record.sequence))
         self._entries -= 1
         self._parts.discard(record.sequence)
 
     def _see_late(self, record: LateRecord) -> None:
-        lane = record.topic, record.subscription, record.partition
-        if lane not in self._last:
-            raise ValueError("a late entry that belongs to no lane")
-        self._count(lane, record, record.part)
-        self.late.setdefault(lane, []).append(record)
+        partition = record.topic, record.subscription, record.partition
+        if partition not in self._last:
+            raise ValueError("a late entry that belongs to no partition")
+        self._count(partition, record, record.part)
+        self.late.setdefault(partition, []).append(record)
 
-    def _count(self, lane: Lane, record: EntryRecord | LateRecord, part: Part | None) -> None:
+    def _count(self, partition: PartitionKey, record: EntryRecord | LateRecord, part: Part | None) -> None:
         entry = parse_entry(f"{record.name}{record.sequence:010d}")
-        if entry.foreign or entry.body is not None or record.sequence <= self._last[lane]:
+        if entry.foreign or entry.body is not None or record.sequence <= self._last[partition]:
             raise ValueError(f"{record.name!r:.80} is out of place")
-        self._last[lane] = record.sequence
+        self._last[partition] = record.sequence
         if not entry.gap:
             self._summary.messages += entry.messages - (0 if part is None else part.count)

@@ -29,7 +29,7 @@ from zkms.cache.outcome import Outcome, deadline_of
 from zkms.cache.settings import CacheSettings, given
 from zkms.cache.stats import CacheStats, OnEvent
 from zkms.cache.store import MISSING, NEVER, UNTRUSTED, AbandonedLoad, Flight, clock
-from zkms.config import check_seconds
+from zkms.checks import check_seconds
 from zkms.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Cache:
         self.name = name
         self.settings = CacheSettings(
             maxsize=maxsize, ttl=ttl, max_staleness=max_staleness, negative=negative, load_timeout=load_timeout
-        ).checked(bus.session.timeout)
+        ).checked(bus.parts.session.timeout)
         self._bus = bus
         self._loader = loader
         self.core = CacheCore(bus, name, self.settings, on_event, mapping)
@@ -86,7 +86,7 @@ class Cache:
             _leave(self)
             raise
         # The bus also keeps us: a cache that everybody has forgotten still has its threads, and its name.
-        self._stay = bus.before_close(self._stop)
+        self._stay = bus.parts.context.lifetime.before_close(self._stop)
 
     @classmethod
     def shared(cls, bus: Bus, name: str, **settings: Any) -> Cache:
@@ -95,7 +95,7 @@ class Cache:
             known = _open.get((id(bus), name))
             if known is None or known.closed:
                 return cls(bus, name, **settings)
-        if other := known.settings.difference(given(settings).checked(bus.session.timeout)):
+        if other := known.settings.difference(given(settings).checked(bus.parts.session.timeout)):
             raise InvalidArgument(f"this bus has a cache {name!r} already, with {other}")
         return known
 
@@ -298,7 +298,7 @@ class Cache:
     def close(self, timeout: float = 5.0) -> None:
         """Serve nothing more, send what waits, and leave; harmless if that is done."""
         timeout = check_seconds("timeout", timeout)
-        self._bus.session.check_process()
+        self._bus.parts.session.check_process()
         if self.core.node.stop(timeout):
             self._stay()
             self.core.node.leave(timeout)

@@ -15,7 +15,7 @@ from zkms.cache.settings import CacheSettings
 from zkms.cache.stats import OnEvent
 from zkms.cache.store import MISSING, UNTRUSTED, CacheStore, check_mapping, new_mapping
 from zkms.cache.tickets import Leases
-from zkms.config import check_seconds
+from zkms.checks import check_seconds
 from zkms.errors import InvalidArgument
 
 if TYPE_CHECKING:

@@ -62,7 +62,7 @@ class CacheNode:
 
     def check_open(self) -> None:
         """Raise `Closed`, or `UsedAfterFork` in a child process."""
-        self._bus.session.check_process()
+        self._bus.parts.session.check_process()
         if self.closed:
             raise Closed(f"cache {self.name!r} is closed")
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from zkms.config import check_seconds
+from zkms.checks import check_seconds
 from zkms.errors import Closed, ConnectionLost, UsedAfterFork, ZkmsError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class InvalidationWait:
                 self._gone.setdefault(name, (now, reason))
         if now >= deadline:
             return
-        session, tree, topic = self._bus.session, self._bus.tree, self._receipt.topic
+        session, tree, topic = self._bus.parts.session, self._bus.parts.tree, self._receipt.topic
         asks = {
             name: partial(session.exists_async, tree.registration(topic, name))
             for name in self._receipt.pending

@@ -22,6 +22,7 @@ from zkms.cache.settings import SHARE
 from zkms.cache.store import NEVER, CacheStore, clock
 from zkms.errors import Closed, ConnectionLost, NodeMissing, TransactionFailed, ZkmsError
 from zkms.zookeeper.operations import Check
+from zkms.zookeeper.recipes import count_created
 from zkms.zookeeper.session import State, failed_with
 
 if TYPE_CHECKING:
@@ -44,11 +45,12 @@ class Pulse:
         self, bus: Bus, subscription: Subscription, store: CacheStore, max_staleness: float, tell: Tell
     ) -> None:
         self._bus = bus
+        self._session = bus.parts.session
         self._subscription = subscription
         self._store = store
         self._max_staleness = max_staleness
         self._tell = tell
-        self._generation = bus.session.generation
+        self._generation = self._session.generation
         self._caught_up = ("", 0)
         """A queue, and how many of its entries are dealt with because everything was flushed."""
         self._was_trusted = False
@@ -67,7 +69,7 @@ class Pulse:
             if pulse is not None:
                 pulse.session_changed()
 
-        self._bus.session.listen(changed)
+        self._session.listen(changed)
         self._thread.start()
 
     def close(self) -> None:
@@ -79,8 +81,8 @@ class Pulse:
 
     def session_changed(self) -> None:
         """On kazoo's thread. A new session means that the old one was lost: nothing is served before the flush."""
-        if self._bus.session.generation != self._generation:
-            self._generation = self._bus.session.generation
+        if self._session.generation != self._generation:
+            self._generation = self._session.generation
             self._store.until = NEVER
         self._wake.set()
 
@@ -109,15 +111,15 @@ class Pulse:
 
     def _beat(self) -> str | None:
         """Try to prove it; returns why that did not work."""
-        bus, subscription = self._bus, self._subscription
-        if bus.session.state is not State.CONNECTED:
-            return f"the session is {bus.session.state.value}"
-        generation, sent = bus.session.generation, clock()
+        session, tree, subscription = self._session, self._bus.parts.tree, self._subscription
+        if session.state is not State.CONNECTED:
+            return f"the session is {session.state.value}"
+        generation, sent = session.generation, clock()
         own = subscription.id
-        queue = bus.tree.queue(own, subscription.topic)
+        queue = tree.queue(own, subscription.topic)
         # Answers come in the order of sending: what the second one shows is no older than the first.
-        alive = bus.session.multi_async([Check(bus.tree.registration(subscription.topic, own), -1)])
-        look = bus.session.exists_async(queue)
+        alive = session.multi_async([Check(tree.registration(subscription.topic, own), -1)])
+        look = session.exists_async(queue)
         try:
             alive.result(self._max_staleness)
             stat = look.result(self._max_staleness)
@@ -146,13 +148,12 @@ class Pulse:
             self._lost = True
             self._store.flush("unregistered")
             self._tell("flushed", "unregistered", reason)
-        self._bus.registrar.repair(self._subscription)
+        self._bus.parts.live_registration.repair(self._subscription)
         return reason
 
     def _applied(self, queue: str, stat: Stat, sent: float) -> bool:
         """Whether all entries that the queue has ever had are dealt with, waiting a while for those that are not."""
-        # ZooKeeper reports 2 * creates - children, as an int32.
-        created = ((stat.cversion + stat.numChildren) & 0xFFFFFFFF) // 2
+        created = count_created(stat)
         pause = LOOK_AGAIN
         while not self._closed:
             if created == 0 or any(q == queue and n >= created for q, n in (self._subscription.seen, self._caught_up)):
@@ -171,10 +172,10 @@ class Pulse:
         return False
 
     def _prove(self, sent: float, generation: int) -> None:
-        bound = min(self._max_staleness, self._bus.session.timeout * SHARE)
+        bound = min(self._max_staleness, self._session.timeout * SHARE)
         self._lost = False
         with self._store.lock:
             if not self._closed:
                 self._store.until = max(self._store.until, sent + bound)
-        if self._bus.session.generation != generation:
+        if self._session.generation != generation:
             self._store.until = NEVER  # session_changed() may have come just before, and we have undone it

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from zkms.config import check_seconds
+from zkms.checks import check_seconds
 from zkms.errors import InvalidArgument
 
 SHARE = 2 / 3

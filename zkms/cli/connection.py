@@ -9,14 +9,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from zkms.admin.discovery import Discovery
-from zkms.bus import Bus, connect
+from zkms.bus import Bus
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.options import CommandSettings
-from zkms.config import DEFAULT_HOSTS, Auth, Config, Sasl, Tls, parse_auth
-from zkms.errors import NodeMissing
+from zkms.config import DEFAULT_HOSTS, Config
+from zkms.connect import connect
+from zkms.security import Auth, Sasl, Tls, parse_auth
 from zkms.tree.layout import adopt_policy
 from zkms.tree.paths import Tree
+from zkms.zookeeper.recipes import children_of
 from zkms.zookeeper.session import Session
 
 CONNECT_TIMEOUT = 5.0
@@ -119,10 +121,7 @@ class Inspector:
 
     def names(self, path: str) -> list[str]:
         """The children of a znode, sorted; none if it does not exist."""
-        try:
-            return sorted(self.session.children(path)[0])
-        except NodeMissing:
-            return []
+        return children_of(self.session, path)
 
 
 @contextmanager

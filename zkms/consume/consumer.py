@@ -18,15 +18,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from zkms.config import check_seconds
+from zkms.checks import Codec, check_seconds
 from zkms.consume.alarm import Alarm
 from zkms.consume.dispatcher import CAREFUL, Dispatcher, Policy
 from zkms.consume.entry_state import RETURNED, EntryState
 from zkms.consume.group_member import GroupMember
 from zkms.consume.ownership import Claim, Ownership
 from zkms.consume.watermark import first_after
+from zkms.context import Context
 from zkms.deliver.inbox import Fetched, Gap, Inbox
 from zkms.deliver.live import ACKED_WITHIN, AckMode, Handler, OnError, OnGap
 from zkms.deliver.quarantine import set_aside
@@ -40,18 +41,16 @@ from zkms.errors import (
     SubscriptionInUse,
     ZkmsError,
 )
-from zkms.message.codec import Codec
 from zkms.message.decode import Decoder, Undecodable
 from zkms.message.message import Message
+from zkms.subscribe.durable_registration import DurableRegistration
+from zkms.subscribe.live_registration import LiveRegistration
 from zkms.tree.full_flag import FullFlag
-from zkms.tree.paths import lanes_of
+from zkms.tree.paths import queues_of
 from zkms.tree.records import Registration
 from zkms.zookeeper.session import State
 
-if TYPE_CHECKING:
-    from zkms.bus import Bus
-
-log = logging.getLogger("zkms.consumer")
+log = logging.getLogger("zkms.consume")
 LONGEST_RUN = 64
 """Messages of one lane in a row before it is the next one's turn, for a handler."""
 PACE_OVER = 16
@@ -63,7 +62,10 @@ class Consumer:
 
     def __init__(
         self,
-        bus: Bus,
+        context: Context,
+        live_registration: LiveRegistration,
+        durable_registration: DurableRegistration,
+        ended: Callable[[Consumer], None],
         topic: str,
         handler: Handler | None,
         *,
@@ -78,6 +80,7 @@ class Consumer:
         on_gap: OnGap | None,
         on_error: OnError | None,
         make: builtins.type[Message] = Message,
+        replies: Any = None,
     ) -> None:
         self.topic = topic
         self.id = name
@@ -86,18 +89,24 @@ class Consumer:
         self.max_bytes = registration.max_bytes
         self.created = created
         """Whether this call made the subscription; it may have been there before."""
-        self._bus = bus
+        self._context = context
+        self._session = context.session
+        self._tree = context.tree
+        self._trail = context.trail
+        self._patience = context.config.request_timeout
+        self._durable_registration = durable_registration
+        self._ended = ended
         self._handler = handler
         self._manual = ack == "manual"
         self._auto = ack == "auto"
-        self._unpacker = Decoder(topic, type, codec, make, bus.replies)
+        self._unpacker = Decoder(topic, type, codec, make, replies)
         self._policy = policy
         self._prefetch = prefetch
         self._on_gap = on_gap
         self._on_error = on_error
         self._lanes: dict[int, Dispatcher] = {}
         self._readers: dict[int, Reader] = {}
-        self._names = lanes_of(name, registration)
+        self._names = queues_of(name, registration)
         self._turn = 0
         self._run = 0
         """The lane whose turn it is, and how many messages of it were given out in a row."""
@@ -124,7 +133,7 @@ class Consumer:
         self._thread: threading.Thread | None = None
         self._owed: list[Ownership] = []
         """Lanes that are to be given back, and could not yet be."""
-        self._rota = GroupMember(bus, topic, name, registration, self)
+        self._rota = GroupMember(context, live_registration, topic, name, registration, self)
         self._rota.ttr = policy.ttr or self._rota.ttr
 
     def __repr__(self) -> str:
@@ -159,18 +168,17 @@ class Consumer:
         A handler that is still busy after `timeout` seconds is left behind, and its message is delivered again.
         """
         if self._stop(check_seconds("timeout", timeout)):
-            self._bus.stopped(self)
+            self._ended(self)
 
     def unsubscribe(self, timeout: float = 5.0) -> None:
         """Give the subscription up, with all that waits in it. A group goes with its last member."""
         if not self._stop(check_seconds("timeout", timeout)):
             raise NotSubscribed(self.topic)
-        self._bus.stopped(self)
+        self._ended(self)
         try:
             # Where our leaving takes its time, we may still be a member.
-            zxid = self._bus.enrolment.dismiss(self.topic, self.id, unless_used_by=self._bus.client_id)
-            if self._bus.trail is not None:
-                self._bus.trail.note("unsubscribed", sub=self.id, topic=self.topic, kind=self.kind, zxid=zxid)
+            zxid = self._durable_registration.dismiss(self.topic, self.id, unless_used_by=self._context.client_id)
+            self._trail.note("unsubscribed", sub=self.id, topic=self.topic, kind=self.kind, zxid=zxid)
         except SubscriptionInUse:
             if self.kind == "durable":
                 raise
@@ -181,7 +189,7 @@ class Consumer:
         self._stop(timeout)
 
     def _stop(self, timeout: float) -> bool:
-        self._bus.session.check_process()
+        self._session.check_process()
         if self._closed:
             return False
         deadline = time.monotonic() + timeout
@@ -221,7 +229,7 @@ class Consumer:
 
     def begin(self, number: int, path: str, claimed: Claim) -> None:
         """A lane is ours: read it."""
-        hold = Ownership(self._bus.session, path, claimed, lambda reason: self._lost(number, reason))
+        hold = Ownership(self._session, path, claimed, lambda reason: self._lost(number, reason))
         inbox = Inbox(self._prefetch, lambda: self._drained(number))
         lane = Dispatcher(
             self.topic,
@@ -231,20 +239,20 @@ class Consumer:
             self._unpacker,
             self._policy,
             self._lock,
-            partial(self._bus.tree.letter, self.id, self.topic),
+            partial(self._tree.letter, self.id, self.topic),
             self,
-            self._bus,
+            self._context,
             careful=not claimed.clean,
             parking=self._prefetch,
-            patience=self._bus.config.request_timeout,
+            patience=self._patience,
         )
         inbox.arrived = self._ring
-        queue = self._bus.tree.queue(self._names[number], self.topic)
+        queue = self._tree.queue(self._names[number], self.topic)
         reader = Reader(
-            self._bus.session,
+            self._session,
             queue,
             inbox,
-            body=self._bus.tree.body,
+            body=self._tree.body,
             miss=lambda reason: Gap(self.topic, self.id, reason),
             lost=lambda: self._vanish(number),
             worn=lambda: log.error(
@@ -256,26 +264,25 @@ class Consumer:
         hold.is_there = reader.knows
         if not hold.handed.known:
             hold.handed.doubtful = self._doubtful(queue, claimed, reader)
-        if self._bus.trail is not None:
-            self._bus.trail.note(
-                "subscribed",
-                sub=self.id,
-                topic=self.topic,
-                kind=self.kind,
-                partition=number,
-                epoch=hold.since,
-                zxid=claimed.zxid,
-            )
+        self._trail.note(
+            "subscribed",
+            sub=self.id,
+            topic=self.topic,
+            kind=self.kind,
+            partition=number,
+            epoch=hold.since,
+            zxid=claimed.zxid,
+        )
         with self._lock:
             self._lanes[number], self._readers[number] = lane, reader
-        self._bus.session.post(reader.start)
-        log.info("%s reads partition %d of %s (epoch %d)", self._bus.client_id, number, self.id, hold.epoch)
+        self._session.post(reader.start)
+        log.info("%s reads partition %d of %s (epoch %d)", self._context.client_id, number, self.id, hold.epoch)
 
     def _doubtful(self, queue: str, claimed: Claim, reader: Reader) -> Callable[[], int | None]:
         """Up to which entry the former owner, which has left no word, may have come."""
         if not claimed.ended:
             return lambda: reader.inherited
-        first = first_after(self._bus.session, queue, claimed.ended)
+        first = first_after(self._session, queue, claimed.ended)
         return lambda: first
 
     def _vanish(self, number: int) -> None:
@@ -289,7 +296,7 @@ class Consumer:
             number = self._vanished.pop()
             if number in self._lanes:
                 self.end(number, 0.0)
-            if self._bus.enrolment.remake(self.topic, self.id, number, self._names[number]):
+            if self._durable_registration.remake(self.topic, self.id, number, self._names[number]):
                 with self._lock:
                     self.gap("the queue was removed by somebody else")
                     self._lock.notify_all()
@@ -302,7 +309,7 @@ class Consumer:
         with self._lock:
             lane, reader = self._lanes.pop(number), self._readers.pop(number)
             lane.leaving = True
-        self._bus.session.post(reader.close)
+        self._session.post(reader.close)
         if lane.lost is None and not self._give_back(lane.hold, timeout):
             self._owed.append(lane.hold)
         lane.drop()
@@ -312,7 +319,7 @@ class Consumer:
         self._owed = [hold for hold in self._owed if not self._give_back(hold, 0.0)]
 
     def _give_back(self, hold: Ownership, timeout: float) -> bool:
-        return self._bus.session.state is State.CONNECTED and hold.drain(timeout) and hold.release()
+        return self._session.state is State.CONNECTED and hold.drain(timeout) and hold.release()
 
     @property
     def lanes(self) -> dict[int, Dispatcher]:
@@ -327,7 +334,7 @@ class Consumer:
     def _drained(self, number: int) -> None:
         reader = self._readers.get(number)
         if reader is not None:
-            self._bus.session.post(reader.advance)
+            self._session.post(reader.advance)
 
     def _ring(self) -> None:
         with self._lock:
@@ -382,8 +389,9 @@ class Consumer:
             stored = []
             for lot in lots.values():
                 entry: EntryState = lot[0].entry
-                entry.lane.settle_all(entry, lot)
-                stored.append((lot[0], entry.lane.store(entry, wait=True)))
+                lane: Dispatcher = lot[0].entry.lane
+                lane.settle_all(entry, lot)
+                stored.append((lot[0], lane.store(entry, wait=True)))
         return stored
 
     def __iter__(self) -> Iterator[Message]:
@@ -397,7 +405,7 @@ class Consumer:
             raise NotSubscribed(self.topic)
 
     def _check_pull(self) -> None:
-        self._bus.session.check_process()
+        self._session.check_process()
         if self._handler is not None:
             raise InvalidArgument(
                 f"{self.topic!r} has a handler, which gets the messages; subscribe without one to pull"
@@ -416,7 +424,7 @@ class Consumer:
                 handler(message)
             except BaseException as error:  # noqa: BLE001 - the user's code
                 problem = error
-            _wait(self.ends(message, problem), self._bus.config.request_timeout)
+            _wait(self.ends(message, problem), self._patience)
 
     # What follows is also for zkms.aio, which takes and handles messages on its event loop.
 
@@ -532,14 +540,14 @@ class Consumer:
 
     def _is_reserved(self, message: Message, stored: Future[None] | None) -> bool:
         """Wait until it is noted that a message is given out; False if its lane was lost meanwhile."""
-        while not _wait(stored, self._bus.config.request_timeout):
+        while not _wait(stored, self._patience):
             if message.entry.lane.lost is not None or self._closed:
                 return False
         return True
 
     def _room(self) -> int:
         """How many may be taken; whoever changes that to more rings."""
-        if self._closed or self._bus.session.state is not State.CONNECTED:
+        if self._closed or self._session.state is not State.CONNECTED:
             return 0  # cut off, we may have been replaced
         lanes = self._lanes.values()
         room = self._prefetch - sum([lane.out for lane in lanes])
@@ -581,9 +589,9 @@ class Consumer:
                 late = lane.time_out() or late
             if late:
                 self._lock.notify_all()
-        if self._full is not None and self._bus.session.state is State.CONNECTED:
+        if self._full is not None and self._session.state is State.CONNECTED:
             self._clear_flag()
-        if self._vanished and self._bus.session.state is State.CONNECTED:
+        if self._vanished and self._session.state is State.CONNECTED:
             self._repair()
         while self._strange:
             self._set_aside(*self._strange.popleft())
@@ -601,15 +609,14 @@ class Consumer:
         with self._lock:
             self._removed = self._closed = True
             self._lock.notify_all()
-        self._bus.stopped(self)
+        self._ended(self)
 
     # -- what lanes tell -----------------------------------------------------------------------------------------
 
     def gap(self, reason: str, told: Callable[[], None] | None = None) -> None:
         """Something may have been missed; `told` is called when the user knows."""
         log.warning("%s of %r may have missed messages: %s", self.id, self.topic, reason)
-        if self._bus.trail is not None:
-            self._bus.trail.note("gap", sub=self.id, topic=self.topic, kind=self.kind, reason=reason)
+        self._trail.note("gap", sub=self.id, topic=self.topic, kind=self.kind, reason=reason)
         if self._on_gap is not None:
             self._news.append(partial(self._announce, self._on_gap, Gap(self.topic, self.id, reason), told))
         elif told is not None:
@@ -631,7 +638,7 @@ class Consumer:
 
     def flagged(self) -> None:
         """The queue was full, and publishers skip it: the rota's thread tells them that it is not any more."""
-        self._full = FullFlag(self._bus.session, self._bus.tree, self.topic, self.id)
+        self._full = FullFlag(self._session, self._tree, self.topic, self.id)
         self._rota.wake.set()
 
     def _clear_flag(self) -> None:
@@ -642,7 +649,7 @@ class Consumer:
         for lane in list(self._lanes.values()):
             lane.hold.drain(ACKED_WITHIN)  # or they would find it full still
         try:
-            flag.take_down()
+            flag.clear()
         except ZkmsError:
             with self._lock:
                 self._full = self._full or flag
@@ -664,22 +671,19 @@ class Consumer:
 
     def happened(self, event: str, lane: Dispatcher, entry: EntryState, index: int, reason: str) -> None:
         """A message was given out again, nacked, expired or dead."""
-        if self._bus.trail is not None:
-            self._bus.trail.held(event, self, lane, entry, 1 << index, reason=reason or None)
+        self._trail.happened(event, self, lane, entry, 1 << index, reason=reason or None)
 
     def ranged(self, event: str, lane: Dispatcher, entry: EntryState, places: int, zxid: int | None) -> None:
         """Messages of an entry, a bit for each, were given out or acked."""
-        if self._bus.trail is not None:
-            self._bus.trail.held(event, self, lane, entry, places, zxid=zxid)
+        self._trail.happened(event, self, lane, entry, places, zxid=zxid)
 
     def _set_aside(self, fetched: Fetched, error: Exception) -> None:
         try:
-            kept = set_aside(self._bus.session, self._bus.tree, fetched.path, fetched.raw)
+            kept = set_aside(self._session, self._tree, fetched.path, fetched.raw)
         except ZkmsError as failure:
             log.warning("%s cannot be set aside, left where it is: %s", fetched.path, failure)
             kept = fetched.path
-        if self._bus.trail is not None:
-            self._bus.trail.set_aside(self.id, self.topic, fetched.entry, str(error), self.kind)
+        self._trail.set_aside(self.id, self.topic, fetched.entry, str(error), self.kind)
         fate = "dropped" if kept is None else f"kept as {kept}"
         self._tell_error(CannotDecode(f"{error}; {fate}", path=fetched.path, raw=fetched.raw), None)
         self._ring()

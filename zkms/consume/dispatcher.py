@@ -39,7 +39,7 @@ from zkms.zookeeper.operations import Create
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-log = logging.getLogger("zkms.lane")
+log = logging.getLogger("zkms.consume")
 CAREFUL = 128
 """Messages that are reserved after an owner has died; no more than these are handled and not yet acked."""
 AHEAD = 16
@@ -145,7 +145,7 @@ class Dispatcher:
         self._letter = letter
         self._note = note
         self.owner = owner
-        """The bus that reads it."""
+        """The context of the process that reads it."""
         self._careful = CAREFUL if careful else 0
         self._parking = parking
         self.patience = patience
@@ -277,7 +277,7 @@ class Dispatcher:
         if fetched.entry.body is not None and not fetched.raw:
             raise CannotDecode("the body it points to is missing")
         part = self.hold.parts.get(fetched.entry.sequence)
-        return self._unpacker.unpack_held(fetched, lambda frame: EntryState(self, frame, fetched, part))
+        return self._unpacker.unpack_into(fetched, lambda frame: EntryState(self, frame, fetched, part))
 
     def _passes(self, message: Message) -> bool:
         """Whether a message may be given out now; if not, it has been dealt with."""

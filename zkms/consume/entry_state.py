@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from zkms.deliver.inbox import Fetched
 from zkms.errors import AlreadyAcked, InvalidArgument, LostOwnership
@@ -15,12 +15,34 @@ from zkms.message.message import Message
 from zkms.tree.records import Part, Try
 from zkms.zookeeper.operations import Operation
 
-if TYPE_CHECKING:
-    from zkms.consume.dispatcher import Dispatcher
-
 LATE = "not done within"
 RETURNED = "it was given back by nak()"
 OVERDUE = "its time to run was over, and it is given out again"
+
+
+class EntryDispatcher(Protocol):
+    """What an entry needs of the one that delivers its messages."""
+
+    topic: str
+    owner: object
+    patience: float
+
+    @property
+    def lost(self) -> str | None: ...
+
+    def ack(self, entry: EntryState, message: Message) -> Future[None] | None: ...
+
+    def fail(
+        self, entry: EntryState, message: Message, error: str, delay: float | None = None
+    ) -> Future[None] | None: ...
+
+    def bury(self, entry: EntryState, message: Message, reason: str) -> Future[None] | None: ...
+
+    def touch(self, entry: EntryState, message: Message) -> None: ...
+
+    def stored(self, entry: EntryState, places: int, zxid: int | None) -> None: ...
+
+    def until(self, stored: Future[None] | None, message: Message) -> None: ...
 
 
 class EntryState:
@@ -54,7 +76,7 @@ class EntryState:
         "tries",
     )
 
-    def __init__(self, lane: Dispatcher, frame: Frame, fetched: Fetched, part: Part | None) -> None:
+    def __init__(self, lane: EntryDispatcher, frame: Frame, fetched: Fetched, part: Part | None) -> None:
         self.lane = lane
         self.frame = frame
         self.topic = lane.topic if frame.topic is None else frame.topic

@@ -16,13 +16,14 @@ import socket
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
 from zkms.consume.assignment import MemberLoad, assign, slow_ones
 from zkms.consume.dispatcher import Dispatcher
 from zkms.consume.ownership import Claim, claim
+from zkms.context import Context
 from zkms.errors import (
     BadVersion,
     ConnectionLost,
@@ -33,15 +34,13 @@ from zkms.errors import (
     ZkmsError,
 )
 from zkms.names import check_name
-from zkms.tree.paths import lanes_of
+from zkms.subscribe.live_registration import LiveRegistration
+from zkms.tree.paths import queues_of
 from zkms.tree.records import GroupPlan, MemberState, Registration, decode, encode
 from zkms.zookeeper.operations import Create, Delete, Operation, SetData
 from zkms.zookeeper.session import Stat, State, failed_with
 
-if TYPE_CHECKING:
-    from zkms.bus import Bus
-
-log = logging.getLogger("zkms.rota")
+log = logging.getLogger("zkms.consume")
 LOOK = 1.0
 """Seconds after which a member looks by itself, whatever it was told."""
 REPEATEDLY, FORGIVEN = 3, 10
@@ -87,18 +86,25 @@ class MemberConsumer(Protocol):
 class GroupMember:
     """Keeps one consumer a member, and its lanes in step with the plan."""
 
-    def __init__(self, bus: Bus, topic: str, name: str, registration: Registration, consumer: MemberConsumer) -> None:
+    def __init__(
+        self,
+        context: Context,
+        live_registration: LiveRegistration,
+        topic: str,
+        name: str,
+        registration: Registration,
+        consumer: MemberConsumer,
+    ) -> None:
         self.wake = threading.Event()
         """Set when there is something to look at."""
-        self._session = bus.session
-        self._registrar = bus.registrar
-        self._tree = bus.tree
-        self._me = bus.client_id
+        self._session = context.session
+        self._live_registration = live_registration
+        self._tree = context.tree
+        self._me = context.client_id
         self._topic = topic
         self._name = name
         self._group = registration.kind == "group"
-        self._partitions = len(lanes_of(name, registration))
-        self._queues = [bus.tree.queue(lane, topic) for lane in lanes_of(name, registration)]
+        self._partitions = len(queues_of(name, registration))
         self._consumer = consumer
         self._generation = 0
         self._leaving: dict[int, float] = {}
@@ -114,7 +120,7 @@ class GroupMember:
         self._slow: dict[str, int] = {}
         self._timed = 0.0
         self._unverified = False
-        self._recorded = bus.trail is not None
+        self._recorded = context.trail.records
         self._found: tuple[list[str], Stat] | None = None
         """Who were members before we were; only a trail needs to know."""
         self._looked = 0.0
@@ -126,7 +132,7 @@ class GroupMember:
     def join(self) -> None:
         """Show that we are there, by a znode of our own: what was claimed before it was made is not ours."""
         path = self._tree.member(self._name, self._topic, self._me)
-        self._registrar.stay(path, self)
+        self._live_registration.stay(path, self)
         generation = self._session.generation
         deadline = time.monotonic() + self._session.config.request_timeout
         former = -1  # which transaction made the znode that we wanted to replace, 0 for none; -1 before we did
@@ -155,7 +161,7 @@ class GroupMember:
 
     def leave(self) -> None:
         """Be no member any more."""
-        self._registrar.resign(self._tree.member(self._name, self._topic, self._me), self)
+        self._live_registration.resign(self._tree.member(self._name, self._topic, self._me), self)
 
     def _state(self) -> MemberState:
         lanes = list(self._consumer.lanes.values())

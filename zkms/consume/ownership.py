@@ -28,11 +28,10 @@ from zkms.errors import (
     NodeExists,
     NodeMissing,
     NotEmpty,
-    StoreError,
     TransactionFailed,
     ZkmsError,
 )
-from zkms.tree.records import Ledger, Part, decode, encode
+from zkms.tree.records import Ledger, Part, decode, encode, read_record
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import MAX_TRANSACTION, Create, Delete, Operation, SetData, transaction_size
 from zkms.zookeeper.session import Session, State, failed_with
@@ -87,10 +86,7 @@ def claim(session: Session, path: str, me: str, may_take: Callable[[str, int], b
     token, former = secrets.token_hex(4), ""
     while True:
         data, stat = session.get(path, deadline=deadline)
-        try:
-            found = decode(data, Ledger)
-        except msgspec.MsgspecError as error:
-            raise StoreError(f"overwritten by another program: {error}", path=path) from error
+        found = read_record(data, Ledger, path)
         if found.claim == token:
             return Claim(found, stat.version, not former, stat.mzxid, former)  # an attempt whose answer was lost
         if found.owner and not may_take(found.owner, stat.mzxid):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from zkms.errors import NodeMissing
 from zkms.tree.entry import parse_entry
 from zkms.tree.records import Ledger
+from zkms.zookeeper.recipes import count_created
 from zkms.zookeeper.session import Session
 
 
@@ -62,5 +63,4 @@ def first_after(session: Session, queue: str, zxid: int) -> int:
             low = middle + 1
         else:
             high = middle
-    # ZooKeeper reports 2 * creates - children, as an int32.
-    return numbers[low][0] if low < len(numbers) else ((stat.cversion + stat.numChildren) & 0xFFFFFFFF) // 2
+    return numbers[low][0] if low < len(numbers) else count_created(stat)

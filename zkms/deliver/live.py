@@ -12,11 +12,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
-from zkms.config import check_seconds
+from zkms.checks import Codec, check_seconds
+from zkms.context import Context
+from zkms.deliver.acks import Acks
 from zkms.deliver.decode_turns import DecodeTurn
 from zkms.deliver.inbox import Fetched, Gap, Inbox, Item, Marker
 from zkms.deliver.quarantine import set_aside
@@ -28,16 +30,12 @@ from zkms.errors import (
     NotSubscribed,
     ZkmsError,
 )
-from zkms.message.codec import Codec
 from zkms.message.decode import DecodedEntry, Decoder, Undecodable
 from zkms.message.message import LiveEntry, Message
 from zkms.tree.full_flag import FullFlag
 from zkms.tree.records import GapRecord, Registration, decode
 
-if TYPE_CHECKING:
-    from zkms.bus import Bus
-
-log = logging.getLogger("zkms.subscription")
+log = logging.getLogger("zkms.deliver")
 Handler = Callable[[Message], object]
 OnGap = Callable[[Gap], object]
 OnError = Callable[[Exception, Message | None], object]
@@ -46,12 +44,27 @@ ACKED_WITHIN = 1.0
 """Seconds to wait for acks under way before a queue is called drained."""
 
 
+class KeepsRegistered(Protocol):
+    """What a live subscription needs of those who keep it registered."""
+
+    def repair(self, subscription: Subscription) -> None:
+        """Its queue is gone: it gets a new one."""
+        ...
+
+    def renumber(self, subscription: Subscription) -> None:
+        """The numbers of its queue come to their end: it gets a new one when it is empty."""
+        ...
+
+
 class Subscription:
     """What bus.subscribe() returns; close it with unsubscribe(), or leave a `with` block."""
 
     def __init__(
         self,
-        bus: Bus,
+        context: Context,
+        acks: Acks,
+        live_registration: KeepsRegistered,
+        ended: Callable[[Subscription], None],
         topic: str,
         handler: Handler | None,
         *,
@@ -64,6 +77,7 @@ class Subscription:
         on_gap: OnGap | None,
         on_error: OnError | None,
         make: builtins.type[Message] = Message,
+        replies: Any = None,
     ) -> None:
         self.topic = topic
         self.id = id
@@ -76,10 +90,15 @@ class Subscription:
         self.seen = ("", 0)
         """A queue, and how many of the entries that it ever had the handler has dealt with."""
         self._reached = self.seen
-        self._bus = bus
+        self._session = context.session
+        self._tree = context.tree
+        self._trail = context.trail
+        self._acks = acks
+        self._live_registration = live_registration
+        self._ended = ended
         self._handler = handler
         self._manual = ack == "manual"
-        self._unpacker = Decoder(topic, type, codec, make, bus.replies)
+        self._unpacker = Decoder(topic, type, codec, make, replies)
         self._on_gap = on_gap
         self._on_error = on_error
         self._closed = False
@@ -108,31 +127,31 @@ class Subscription:
         A handler that is still busy after `timeout` seconds is left behind.
         """
         if self._stop(check_seconds("timeout", timeout)):
-            self._bus.unsubscribed(self)
+            self._ended(self)
 
     close = unsubscribe
 
     def _stop(self, timeout: float) -> bool:
         """Take no more messages and finish the one in hand; False if that was done before."""
-        self._bus.session.check_process()  # the locks below are the parent's
+        self._session.check_process()  # the locks below are the parent's
         if self._closed:
             return False
         self._closed = True
         if self._reader is not None:
-            self._bus.session.post(self._reader.close)
+            self._session.post(self._reader.close)
         self._inbox.close(discard=True)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
             if thread.is_alive():
                 log.warning("the handler of %r is still busy after %g s: left behind", self.topic, timeout)
-        self._bus.acks.drain(timeout)
+        self._acks.drain(timeout)
         return True
 
     def abandon(self, timeout: float) -> None:
         """Stop without ZooKeeper, which does not answer: the session's end and the cleaner do the rest."""
-        if self._stop(timeout) and self._bus.trail is not None:
-            self._bus.trail.note("unsubscribed", sub=self.id, topic=self.topic, kind="live", reason="abandoned")
+        if self._stop(timeout):
+            self._trail.note("unsubscribed", sub=self.id, topic=self.topic, kind="live", reason="abandoned")
 
     def __enter__(self) -> Subscription:
         return self
@@ -141,12 +160,11 @@ class Subscription:
         self.unsubscribe()
 
     def moved(self, id: str) -> None:
-        """The registrar gave it a new queue: read that one from its start."""
-        if self._bus.trail is not None:
-            self._bus.trail.moved(self.topic, self.id, id)
+        """It was given a new queue: read that one from its start."""
+        self._trail.moved(self.topic, self.id, id)
         self.id = id
         if self._reader is not None and not self._closed:
-            self._bus.session.post(self._reader.close)
+            self._session.post(self._reader.close)
             self._read()
 
     def reconnected(self) -> None:
@@ -155,21 +173,20 @@ class Subscription:
             self._reader.start()
 
     def _read(self) -> None:
-        bus = self._bus
         self._reader = Reader(
-            bus.session,
-            bus.tree.queue(self.id, self.topic),
+            self._session,
+            self._tree.queue(self.id, self.topic),
             self._inbox,
-            body=bus.tree.body,
+            body=self._tree.body,
             miss=lambda reason: Gap(self.topic, self.id, reason),
-            lost=lambda: bus.registrar.repair(self),
-            worn=lambda: bus.registrar.renumber(self),
+            lost=lambda: self._live_registration.repair(self),
+            worn=lambda: self._live_registration.renumber(self),
         )
-        bus.session.post(self._reader.start)
+        self._session.post(self._reader.start)
 
     def _drained(self) -> None:
         if self._reader is not None:
-            self._bus.session.post(self._reader.advance)
+            self._session.post(self._reader.advance)
 
     # -- pull ----------------------------------------------------------------------------------------------------
 
@@ -204,7 +221,7 @@ class Subscription:
                     entry.finish()
 
     def _check_pull(self) -> None:
-        self._bus.session.check_process()
+        self._session.check_process()
         if self._handler is not None:
             raise InvalidArgument(
                 f"{self.topic!r} has a handler, which gets the messages; subscribe without one to pull"
@@ -340,37 +357,33 @@ class Subscription:
             return None
 
     def _messages(self, fetched: Fetched) -> DecodedEntry:
-        unpacked = self._unpacker.unpack(fetched, self._bus.acks.add)
-        if self._bus.trail is not None:
-            self._bus.trail.delivered(self, unpacked.entry, len(fetched.raw), fetched.entry.priority)
+        unpacked = self._unpacker.unpack(fetched, self._acks.add)
+        self._trail.delivered(self, unpacked.entry, len(fetched.raw), fetched.entry.priority)
         return unpacked
 
     def _is_gone(self, path: str) -> bool:
         try:
-            return self._bus.session.exists(path) is None
+            return self._session.exists(path) is None
         except ZkmsError:
             return False
 
     def skip(self, entry: LiveEntry, problem: Undecodable) -> None:
         """A message that has expired, or cannot be decoded: that is reported when it is its turn. Done with."""
         if problem.error is None:
-            if self._bus.trail is not None:
-                self._bus.trail.expired(self, entry, problem.index)
+            self._trail.expired(self, entry, problem.index)
             entry.skip(problem.index)
             return
-        if self._bus.trail is not None:
-            self._bus.trail.undecodable(self, entry, problem.index, str(problem.error))
+        self._trail.undecodable(self, entry, problem.index, str(problem.error))
         self.report(problem.error, None)
         entry.skip(problem.index)
 
     def _set_aside(self, fetched: Fetched, error: Exception) -> None:
         try:
-            kept = set_aside(self._bus.session, self._bus.tree, fetched.path, fetched.raw)
+            kept = set_aside(self._session, self._tree, fetched.path, fetched.raw)
         except ZkmsError as failure:
             log.warning("%s cannot be set aside, left where it is: %s", fetched.path, failure)
             kept = fetched.path
-        if self._bus.trail is not None:
-            self._bus.trail.set_aside(self.id, self.topic, fetched.entry, str(error))
+        self._trail.set_aside(self.id, self.topic, fetched.entry, str(error))
         fate = "dropped" if kept is None else f"kept as {kept}"
         self.report(CannotDecode(f"{error}; {fate}", path=fetched.path, raw=fetched.raw), None)
 
@@ -378,22 +391,21 @@ class Subscription:
         if record.full:
             self._clear_full()
         self._announce(Gap(self.topic, self.id, record.reason))
-        self._bus.acks.add(path)  # after it was announced, as messages are acked after they were handled
+        self._acks.add(path)  # after it was announced, as messages are acked after they were handled
 
     def _announce(self, gap: Gap) -> None:
         log.warning("%r may have missed messages: %s", gap.topic, gap.reason)
-        if self._bus.trail is not None:
-            self._bus.trail.note("gap", sub=gap.subscription, topic=gap.topic, kind="live", reason=gap.reason)
+        self._trail.note("gap", sub=gap.subscription, topic=gap.topic, kind="live", reason=gap.reason)
         if self._on_gap is not None:
             self._tell(self._on_gap, gap)
 
     def _clear_full(self) -> None:
         """All that came before the flag has been taken: let publishers send again."""
-        self._bus.acks.drain(ACKED_WITHIN)  # or they would find the queue full still
-        flag = FullFlag(self._bus.session, self._bus.tree, self.topic, self.id)
+        self._acks.drain(ACKED_WITHIN)  # or they would find the queue full still
+        flag = FullFlag(self._session, self._tree, self.topic, self.id)
         while not self._closed:
             try:
-                flag.take_down()
+                flag.clear()
                 return
             except ConnectionLost as error:
                 log.info("cannot clear the flag of %r yet: %s", self.topic, error)

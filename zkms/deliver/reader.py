@@ -20,6 +20,7 @@ from zkms.deliver.inbox import Fetched, Gap, Inbox, Marker
 from zkms.deliver.priority_deque import PriorityDeque
 from zkms.errors import Closed, ConnectionLost, NodeMissing, Unsupported, ZkmsError
 from zkms.tree.entry import Entry, carried, parse_entry
+from zkms.zookeeper.recipes import count_created
 from zkms.zookeeper.session import Session, State
 from zkms.zookeeper.wire import CREATED, DELETED
 
@@ -210,8 +211,7 @@ class Reader:
             self._try_later()
             return
         names, stat = value
-        # ZooKeeper reports 2 * creates - children, as an int32. Every create counts, a stranger's too.
-        created = ((stat.cversion + stat.numChildren) & 0xFFFFFFFF) // 2
+        created = count_created(stat)  # also what others than publishers created
         if self._made not in (0, stat.czxid):
             self._known, self._created = set(), 0
             self._heard.clear()

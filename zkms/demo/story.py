@@ -115,8 +115,8 @@ class Story:
         self._bus = self._stack.enter_context(
             zkms.connect(server.hosts, client_id="writer", cleaner=False, trail=self._trail)
         )
-        session, tree = self._bus.session, self._bus.tree
-        cleaner = Cleaner(session, tree, "cleaner", interval=INTERVAL, grace=GRACE, trail=self._bus.trail)
+        session, tree = self._bus.parts.session, self._bus.parts.tree
+        cleaner = Cleaner(session, tree, "cleaner", interval=INTERVAL, grace=GRACE, trail=self._bus.parts.context.trail)
         cleaner.start()
         self._stack.callback(cleaner.close)
         self._say(f"the cleaner looks every {INTERVAL:g} s for what dead nodes have left behind")

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from zkms.bus import connect
 from zkms.cache.tickets import Leases
-from zkms.config import DEFAULT_HOSTS, check_seconds
+from zkms.checks import check_seconds
+from zkms.config import DEFAULT_HOSTS
+from zkms.connect import connect
 from zkms.errors import ConnectionLost, InvalidArgument, ZkmsError
 from zkms.integrations.near import NearCache
 

@@ -6,31 +6,10 @@ arrive as lists, as they would through JSON. Nothing is ever unpickled.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from zkms.errors import CannotDecode, InvalidArgument, InvalidMessage
-
-
-@runtime_checkable
-class Codec(Protocol):
-    """A serialiser: `name` travels with each message, so that a reader without it fails clearly."""
-
-    name: str
-
-    def encode(self, data: Any) -> bytes:
-        """The bytes to send; raise to refuse."""
-        ...
-
-    def decode(self, raw: bytes) -> Any:
-        """What `encode` was given; raise to report the message through `on_error`."""
-        ...
-
-
-def check_codec(codec: Codec | None) -> Codec | None:
-    """`codec` itself, or `InvalidArgument` if it is not one."""
-    if codec is not None and not (isinstance(codec, Codec) and isinstance(codec.name, str) and codec.name):
-        raise InvalidArgument(f"codec {codec!r:.80} needs a non-empty str `name`, `encode(data)` and `decode(raw)`")
-    return codec
+from zkms.checks import Codec
+from zkms.errors import CannotDecode, InvalidMessage
 
 
 def encode_with(codec: Codec, data: Any) -> bytes:

@@ -6,19 +6,34 @@ import builtins
 import time
 from collections.abc import Callable, Iterator
 from itertools import count, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from zkms.consume.entry_state import EntryState
-from zkms.deliver.inbox import Fetched
+from zkms.checks import Codec
 from zkms.errors import CannotDecode, InvalidArgument
 from zkms.message import frame as frames
-from zkms.message.codec import Codec, decode_with
-from zkms.message.message import LiveEntry, Message
+from zkms.message.codec import decode_with
+from zkms.message.message import LiveEntry, Message, Replier
 
-if TYPE_CHECKING:
-    from zkms.request_reply import RequestReply
+
+class RawEntry(Protocol):
+    """An entry as it was read from a queue."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def raw(self) -> bytes: ...
+
+
+class Acknowledged(Protocol):
+    """An entry whose messages are acked one by one."""
+
+    replies: Replier | None
+
+
+E = TypeVar("E", bound=Acknowledged)
 
 
 class Undecodable(msgspec.Struct, frozen=True):
@@ -45,7 +60,7 @@ class Decoder:
         type: Any,
         codec: Codec | None,
         make: builtins.type[Message] = Message,
-        replies: RequestReply | None = None,
+        replies: Replier | None = None,
     ) -> None:
         self._topic = topic
         self._type = type
@@ -58,8 +73,8 @@ class Decoder:
             except (TypeError, NameError) as error:
                 raise InvalidArgument(f"type={type!r:.80} is nothing to decode into: {error}") from error
 
-    def unpack(self, fetched: Fetched, done: Callable[[str], None]) -> DecodedEntry:
-        """An entry's messages, or `CannotDecode` if it is no frame; `done` gets its path when all are done with."""
+    def unpack(self, fetched: RawEntry, done: Callable[[str], None]) -> DecodedEntry:
+        """The messages of an entry, or `CannotDecode` if it is no frame; `done` gets its path when all are acked."""
         frame = frames.decode(fetched.raw)
         path = fetched.path
         entry = LiveEntry(self._topic, frame, lambda: done(path), path, self._replies)
@@ -71,7 +86,7 @@ class Decoder:
         return DecodedEntry(entry, (self._convert(message, frame.codec, fetched) for message in messages))
 
     def _unexpired(
-        self, messages: Iterator[Message], frame: frames.Frame, fetched: Fetched
+        self, messages: Iterator[Message], frame: frames.Frame, fetched: RawEntry
     ) -> Iterator[Message | Undecodable]:
         for message in messages:
             if message.expires is not None and time.time() >= message.expires:
@@ -79,9 +94,9 @@ class Decoder:
             else:
                 yield self._convert(message, frame.codec, fetched)
 
-    def unpack_held(
-        self, fetched: Fetched, make: Callable[[frames.Frame], EntryState]
-    ) -> tuple[EntryState, Iterator[Message] | Iterator[Message | Undecodable]]:
+    def unpack_into(
+        self, fetched: RawEntry, make: Callable[[frames.Frame], E]
+    ) -> tuple[E, Iterator[Message] | Iterator[Message | Undecodable]]:
         """The same for an entry whose messages are acked one by one, which `make` makes of the frame."""
         frame = frames.decode(fetched.raw)
         entry = make(frame)
@@ -91,7 +106,7 @@ class Decoder:
             return entry, messages
         return entry, (self._convert(message, frame.codec, fetched) for message in messages)
 
-    def _convert(self, message: Message, codec: str | None, fetched: Fetched) -> Message | Undecodable:
+    def _convert(self, message: Message, codec: str | None, fetched: RawEntry) -> Message | Undecodable:
         try:
             if codec is not None:
                 message.data = decode_with(self._codec, codec, message.data)

@@ -1,4 +1,4 @@
-"""From what a caller gives to a message that can travel, and how many of those go into one frame."""
+"""From what a caller gives to a message that can travel."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from zkms.errors import ConnectionLost, InvalidMessage
+from zkms.checks import Codec
+from zkms.errors import InvalidMessage
 from zkms.message import frame as frames
-from zkms.message.codec import Codec, encode_with
+from zkms.message.codec import encode_with
 from zkms.message.frame import Packed
-from zkms.names import check_topic
-from zkms.publish.audience import Audience
-from zkms.publish.limits import MAX_PER_FRAME
 from zkms.tree.entry import MAX_PRIORITY
-from zkms.zookeeper.operations import MAX_TRANSACTION
 
 MAX_TTL = 10 * 365 * 86_400
 """Seconds: ten years."""
@@ -58,23 +55,3 @@ def _is_text(value: object) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-NAME = 320
-"""Bytes that the name in one queue takes of a transaction, at the most and about."""
-
-
-def frame_budget(membership: Audience, topic: str, deadline: float, overhead: int = 0) -> tuple[int, int]:
-    """Bytes and messages for one frame: half of what fits, or what is left by the names in the queues.
-
-    `overhead` is the session's for each of these.
-    """
-    try:
-        members = membership.get(check_topic(topic), deadline).members
-    except ConnectionLost as error:
-        raise ConnectionLost(f"not stored: {error}", outcome_unknown=False) from error
-    limits = [member.registration.limit for member in members]
-    names = len(members) * (NAME + overhead)
-    largest = max(MAX_TRANSACTION // 16, min(MAX_TRANSACTION // 2, MAX_TRANSACTION - names))
-    parted = sum(m.registration.kind == "group" or m.registration.where is not None for m in members)
-    return largest // max(1, parted), min([MAX_PER_FRAME, *limits])

@@ -14,7 +14,7 @@ has one, has a [key, headers, id, expires] or nil for each. `numbers` has, for a
 message's number less `seq`; without it they are 0, 1, 2... `topic` is said where the queue's name does not say it;
 `again` of what was a dead letter, and is to be delivered again.
 A message is encoded once, when it is published; a frame is decoded at once, and its messages are made one by one as
-they are handed over. Arrays may end early.
+they are delivered. Arrays may end early.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A message as a subscriber gets it, and the queue entry that it came in.
 
-A message is its data, the entry that is being handed over, and the place in it: what the entry knows of its messages is
+A message is its data, the entry that is being delivered, and the place in it: what the entry knows of its messages is
 kept there, once, so that a message costs next to nothing.
 """
 
@@ -9,21 +9,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
+from zkms.checks import Codec
 from zkms.errors import AlreadyAcked, InvalidArgument
 from zkms.message.frame import Extra, Frame
-
-if TYPE_CHECKING:
-    from zkms.message.codec import Codec
-    from zkms.request_reply import RequestReply
 
 REQUEST = "zkms-request"
 """The header of a request: its id."""
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 NOTHING = Extra()
+
+
+class Replier(Protocol):
+    """What sends the answers to requests."""
+
+    def reply(self, message: Message, data: Any, error: str | None, codec: Codec | None) -> None: ...
 
 
 class Deliverable(Protocol):
@@ -36,7 +39,7 @@ class Deliverable(Protocol):
     extras: list[Extra | None] | None
     numbers: list[int] | None
     path: str
-    replies: RequestReply
+    replies: Replier
 
     def ack(self, message: Message) -> None: ...
 
@@ -50,7 +53,7 @@ class Deliverable(Protocol):
 
 
 class LiveEntry:
-    """A queue entry in a subscriber's hands; `done` is called once, when all of its messages are done with."""
+    """An entry of a live subscription that is in flight; `done` is called once, when all its messages are done with."""
 
     __slots__ = (
         "_acked",
@@ -68,7 +71,9 @@ class LiveEntry:
         "topic",
     )
 
-    def __init__(self, topic: str, frame: Frame, done: Callable[[], None], path: str = "", replies: Any = None) -> None:
+    def __init__(
+        self, topic: str, frame: Frame, done: Callable[[], None], path: str = "", replies: Replier | None = None
+    ) -> None:
         self.topic = topic if frame.topic is None else frame.topic
         self.producer = frame.producer
         self.seq = frame.seq

@@ -22,11 +22,11 @@ from functools import partial
 import msgspec
 
 from zkms.errors import NodeMissing, Unauthorised
-from zkms.tree.acl import Rights, masked
-from zkms.tree.paths import FULL_MARK, Tree
-from zkms.tree.patterns import is_pattern, matches
+from zkms.names import FULL_MARK, is_pattern, matches
+from zkms.security import masked
+from zkms.tree.paths import Tree
 from zkms.tree.records import Patterns, Registration, decode
-from zkms.zookeeper.session import Session
+from zkms.zookeeper.session import AclPolicy, Session
 
 log = logging.getLogger("zkms.membership")
 MAX_TOPICS = 10_000
@@ -41,7 +41,7 @@ class Member(msgspec.Struct, frozen=True):
     topic: str = ""
     """Where it is registered: the topic, or a pattern that stands for it."""
     acl: tuple[bytes, ...] = ()
-    """Of what is stored for it alone, in a tree with a policy: see access.py."""
+    """Of what is stored for it alone, in a tree with a policy: see tree/acl.py."""
 
     @property
     def live(self) -> bool:
@@ -193,7 +193,7 @@ class _Expiry:
         self.membership.expire(self.topic)
 
 
-def _protected(members: Iterable[Member], rights: Rights) -> Iterator[Member]:
+def _protected(members: Iterable[Member], rights: AclPolicy) -> Iterator[Member]:
     """Those that belong to a subscriber, with what keeps the others out."""
     for member in members:
         owner = member.registration.owner

@@ -17,7 +17,8 @@ from functools import partial
 from zkms.errors import NodeExists, NodeMissing, TransactionFailed
 from zkms.tree.entry import parse_entry
 from zkms.tree.paths import Tree
-from zkms.zookeeper.operations import Create, Delete
+from zkms.zookeeper.deletion import delete_many
+from zkms.zookeeper.operations import Create
 from zkms.zookeeper.session import Session, failed_with
 
 log = logging.getLogger("zkms.bodies")
@@ -25,7 +26,6 @@ SWEEP_BYTES = 4 * 1024 * 1024
 """Look for bodies to free after so much has been stored."""
 MAX_BYTES = 256 * 1024 * 1024
 """Past this, publishing waits until something could be freed: ZooKeeper keeps all of it in memory."""
-BATCH = 500
 
 
 class Bodies:
@@ -93,24 +93,15 @@ class Bodies:
                 break
             queues.update(given)
         named = {seq for producer, seq in names_in(self._session, queues) if producer == self._producer}
-        free = sorted(kept.keys() - named)
-        for start in range(0, len(free), BATCH):
-            self._delete(free[start : start + BATCH])
-        return len(free)
+        free = {self._tree.body(self._producer, seq): seq for seq in sorted(kept.keys() - named)}
 
-    def _delete(self, numbers: list[int]) -> None:
-        paths = [self._tree.body(self._producer, seq) for seq in numbers]
-        try:
-            self._session.multi([Delete(path, 0) for path in paths])
-        except TransactionFailed as error:
-            if not failed_with(error, NodeMissing):
-                raise error.cause from error
-            for path in paths:  # freed before by a delete whose answer was lost
-                if self._session.exists(path) is not None:
-                    self._session.multi([Delete(path, 0)])
-        with self._lock:
-            for seq in numbers:
-                self._bytes -= self._kept.pop(seq, (0, None))[0]
+        def freed(paths: list[str]) -> None:
+            with self._lock:
+                for path in paths:
+                    self._bytes -= self._kept.pop(free[path], (0, None))[0]
+
+        delete_many(self._session, free, 0, freed)
+        return len(free)
 
 
 def names_in(session: Session, queues: Iterable[str]) -> set[tuple[str, int]]:

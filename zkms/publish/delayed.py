@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from datetime import datetime
 
-from zkms.config import check_seconds
+from zkms.checks import check_seconds
 from zkms.errors import ConnectionLost, InvalidArgument, MessageTooLarge, NoCleaner, NodeExists, TransactionFailed
 from zkms.message.frame import Packed
 from zkms.publish.audience import Members

@@ -45,7 +45,7 @@ from zkms.publish.producer import WINDOW, Producer
 from zkms.publish.receipt import Receipt
 from zkms.publish.routing import QueueTarget, route
 from zkms.publish.shipment import OWN_BYTES, Epochs, OutgoingFrame, Shipment, epochs
-from zkms.trail.recorder import Recorder
+from zkms.trail.hooks import Recorder
 from zkms.tree.paths import ID_LOG, Tree
 from zkms.tree.records import IdRecord, decode
 from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Operation, transaction_size
@@ -78,7 +78,7 @@ class Pipeline:
         self._failure: ZkmsError | None = None
         self._closed = False
         self._thread: threading.Thread | None = None
-        self.trail: Recorder | None = None
+        self.trail = Recorder()
 
     # -- sending -------------------------------------------------------------------------------------------------
 
@@ -298,9 +298,9 @@ class Pipeline:
             entries = dict(zip(names, paths, strict=True))
             if outgoing.shared and entries:
                 self._keep_body(outgoing)
-            if self.trail is not None and isinstance(outgoing, DelayedFrame):
+            if isinstance(outgoing, DelayedFrame):
                 self.trail.delayed(outgoing, self._producer.name, zxid)
-            elif self.trail is not None:
+            else:
                 self.trail.published(outgoing, self._producer.name, zxid)
             if outgoing.future.set_running_or_notify_cancel():
                 outgoing.future.set_result(self._receipt(outgoing, entries, zxid))
@@ -308,8 +308,7 @@ class Pipeline:
 
     def _dropped(self, target: QueueTarget, names: list[str], reason: str) -> None:
         """Entries of a queue had to make room for ours."""
-        if self.trail is not None:
-            self.trail.purged(target.lane, target.member.topic, names, reason)
+        self.trail.purged(target.lane, target.member.topic, names, reason)
 
     def _keep_body(self, outgoing: OutgoingFrame) -> None:
         queues = tuple(self._tree.queue(*t.queue) for t in outgoing.targets if t.picks is None)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import secrets
 
-import msgspec
-
-from zkms.errors import BadVersion, NodeExists, NodeMissing, ProducerFenced, StoreError, TransactionFailed
+from zkms.errors import BadVersion, NodeExists, NodeMissing, ProducerFenced, TransactionFailed
 from zkms.publish.bodies import Bodies
 from zkms.tree.paths import Tree
-from zkms.tree.records import ProducerState, decode, encode
+from zkms.tree.records import ProducerState, encode, read_record
 from zkms.zookeeper.operations import Create, Delete, SetData
 from zkms.zookeeper.session import Session, failed_with
 
@@ -65,10 +63,7 @@ class Producer:
                     raise error.cause from error
                 self._version, self._claimed = WINDOW, True
                 return self._stored(0)
-            try:
-                state = decode(data, ProducerState)
-            except msgspec.MsgspecError as error:
-                raise StoreError(f"overwritten by another program: {error}", path=self._path) from error
+            state = read_record(data, ProducerState, self._path)
             if self._claimed and (state.owner, state.claim) != (self._client_id, self._claim):
                 raise ProducerFenced(self.name, state.owner)
             mine = self._state(state.seq)

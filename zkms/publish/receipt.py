@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from zkms.config import check_seconds
+from zkms.checks import check_seconds
 from zkms.errors import CannotDecode, ConnectionLost, NodeMissing, Unauthorised
 from zkms.message import frame as frames
 from zkms.tree.delayed_names import BUCKET, KEEP, WAITING, Delayed

@@ -14,7 +14,7 @@ from zlib import crc32
 
 from zkms.message.frame import Packed
 from zkms.publish.audience import Member
-from zkms.tree.paths import lane_of
+from zkms.tree.paths import queue_of
 
 RUN = 64
 """Messages without a key that go to the same partition before it is the next one's turn, if so many come at once."""
@@ -76,7 +76,7 @@ def _spread(member: Member, packed: Sequence[Packed], places: Sequence[int], tur
             number = partition_of(key, partitions)
         shares.setdefault(number, []).append(place)
     return [
-        QueueTarget(lane_of(member.subscription, number), member, _picks(share, packed))
+        QueueTarget(queue_of(member.subscription, number), member, _picks(share, packed))
         for number, share in sorted(shares.items())
     ]
 

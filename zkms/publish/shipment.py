@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from concurrent.futures import Future
+from typing import Literal
 
 from zkms.errors import MessageTooLarge
 from zkms.message import frame as frames
@@ -31,6 +32,8 @@ LARGEST_KEPT = MAX_TRANSACTION * 3 // 4 - 16 * 1024
 """Bytes of a message that is not live: so many still fit into a transaction as a dead letter, in base 64."""
 OWN_BYTES = 1024
 """What a transaction has besides: the producer's own operation."""
+IfNobody = Literal["raise", "drop"]
+"""What is done with a message that nobody subscribes to."""
 Epochs = tuple[int, ...]
 Picks = tuple[int, ...] | None
 

@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Protocol
 
-from zkms.config import check_seconds
+from zkms.checks import check_seconds
 from zkms.errors import Closed, ConnectionLost, Timeout, UsedAfterFork, ZkmsError
 from zkms.message.frame import Packed
 from zkms.publish.receipt import Receipt

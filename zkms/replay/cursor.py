@@ -16,33 +16,35 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from zkms.bus import Bus
 from zkms.consume.dispatcher import Dispatcher
 from zkms.consume.entry_state import mask_of
 from zkms.consume.group_member import GroupMember
 from zkms.consume.ownership import Claim, Ownership
 from zkms.consume.watermark import first_after
+from zkms.context import Context
 from zkms.errors import (
     Closed,
     ConnectionLost,
     NodeMissing,
     NotSubscribed,
-    StoreError,
     SubscriptionInUse,
     Unauthorised,
     ZkmsError,
 )
 from zkms.replay.cursor_trail import Passage, Tell
 from zkms.replay.slices import Piece
-from zkms.subscribe.options import SubscribeOptions, enrol
+from zkms.subscribe.durable_registration import DurableRegistration
+from zkms.subscribe.live_registration import LiveRegistration
+from zkms.subscribe.options import SubscribeOptions
 from zkms.tree.entry import Entry, parse_entry
 from zkms.tree.full_flag import FullFlag
-from zkms.tree.records import GapRecord, Part, QueueState, decode
+from zkms.tree.records import GapRecord, Part, QueueState, decode, read_record
 from zkms.zookeeper.operations import Operation
+from zkms.zookeeper.recipes import count_created
 from zkms.zookeeper.session import State
 
 log = logging.getLogger("zkms.cursor")
@@ -69,6 +71,19 @@ class CursorPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     message: int = 0
     at: int = 0
     """When it was decided on, in seconds since the epoch: what had expired by then is left out, now and ever after."""
+
+
+class CursorParts(Protocol):
+    """What a bus is made of, as far as a cursor needs it."""
+
+    @property
+    def context(self) -> Context: ...
+
+    @property
+    def live_registration(self) -> LiveRegistration: ...
+
+    @property
+    def durable_registration(self) -> DurableRegistration: ...
 
 
 class _Listing(NamedTuple):
@@ -148,14 +163,25 @@ class Cursor:
     `strict` raises `Missing` where messages were removed by others; else that is a warning.
     """
 
-    def __init__(self, bus: Bus, topic: str, name: str, *, strict: bool = True, timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        parts: CursorParts,
+        topic: str,
+        name: str,
+        *,
+        strict: bool = True,
+        timeout: float = 60.0,
+    ) -> None:
         self.topic = topic
         self.name = name
-        self._bus = bus
-        self._session = bus.session
+        self._context = context = parts.context
+        self._session = context.session
+        self._tree = context.tree
+        self._live_registration = parts.live_registration
+        self._durable_registration = parts.durable_registration
         self._strict = strict
         self._timeout = timeout
-        self._queue = bus.tree.queue(name, topic)
+        self._queue = context.tree.queue(name, topic)
         self._news = threading.Event()
         """Set when the queue is to be listed again."""
         self._listing: _Listing | None = None
@@ -179,10 +205,10 @@ class Cursor:
         """
         request = SubscribeOptions(topic=self.topic, name=self.name)
         request.check()
-        found = self._bus.enrolment.find(self.topic, self.name)
+        found = self._durable_registration.find(self.topic, self.name)
         if found is None or found.kind != "durable":  # else it is used as it is, whatever its limits and selectors
-            found, _ = enrol(self._bus, request)
-        rota = GroupMember(self._bus, self.topic, self.name, found, self._seat)
+            found, _ = self._durable_registration.subscribe(request)
+        rota = GroupMember(self._context, self._live_registration, self.topic, self.name, found, self._seat)
         deadline = time.monotonic() + (2 * self._session.timeout + 5 if patience is None else patience)
         try:
             rota.join()
@@ -201,9 +227,9 @@ class Cursor:
             ended = claimed.ended
             first = first_after(self._session, self._queue, ended) if ended else self._look().created
             self._hold.handed.doubtful = lambda: first
-        if self._bus.trail is not None:
-            place = self._bus.tree, self.topic, self.name
-            self._passage = Passage(self._bus.trail, self._session, *place, self._hold)
+        if self._context.trail.records:
+            place = self._tree, self.topic, self.name
+            self._passage = Passage(self._context.trail, self._session, *place, self._hold)
             self._passage.began(claimed.zxid)
         self._session.listen(self._changed)
 
@@ -360,8 +386,8 @@ class Cursor:
         if flagging:  # publishers would find it full before that; and who dies here leaves the gap for the next one
             last = flagging[-1].sequence
             if self._flag is None or self._flag[0] != last:
-                self._flag = last, FullFlag(self._session, self._bus.tree, self.topic, self.name)
-            self._flag[1].take_down()
+                self._flag = last, FullFlag(self._session, self._tree, self.topic, self.name)
+            self._flag[1].clear()
             self._store(hold, [(entry, None) for entry in flagging], {})
 
     def _store(self, hold: Ownership, parts: Sequence[tuple[Entry, Part | None]], tellers: dict[int, Tell]) -> None:
@@ -403,8 +429,7 @@ class Cursor:
             names, stat = self._session.children(self._queue, self._news.set)
         except NodeMissing as error:
             raise NotSubscribed(self.topic, f"the subscription {self.name!r} was given up by somebody") from error
-        # ZooKeeper reports 2 * creates - children, as an int32. Every create counts, a stranger's too.
-        created = ((stat.cversion + stat.numChildren) & 0xFFFFFFFF) // 2
+        created = count_created(stat)  # also what others than publishers created
         entries = sorted(entry for entry in map(parse_entry, names) if not entry.foreign and entry.sequence < created)
         if len(entries) < len(names):
             log.warning("%s has %d znodes that are not ours: left alone", self._queue, len(names) - len(entries))
@@ -422,10 +447,7 @@ class Cursor:
             return GapRecord("it cannot be told what")
 
     def _state(self) -> QueueState:
-        try:
-            return decode(self._session.get(self._queue)[0], QueueState)
-        except msgspec.MsgspecError as error:
-            raise StoreError(f"overwritten by another program: {error}", path=self._queue) from error
+        return read_record(self._session.get(self._queue)[0], QueueState, self._queue)
 
 
 def _part(before: Part | None, message: int, count: int) -> Part:

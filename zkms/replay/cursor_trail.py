@@ -19,7 +19,7 @@ from zkms.message import frame as frames
 from zkms.message.frame import Frame
 from zkms.replay.slices import Piece, fetch
 from zkms.trail.event import called
-from zkms.trail.recorder import Recorder
+from zkms.trail.hooks import Recorder
 from zkms.tree.entry import Entry
 from zkms.tree.paths import Tree
 from zkms.zookeeper.session import Session

@@ -18,11 +18,13 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 import msgspec
 
-from zkms.bus import Bus
+from zkms.context import Context
 from zkms.errors import (
     BadVersion,
     ConnectionLost,
@@ -38,9 +40,11 @@ from zkms.message import frame as frames
 from zkms.names import check_name, check_topic
 from zkms.publish.many import result
 from zkms.publish.producer import Producer
+from zkms.publish.receipt import Receipt
+from zkms.publish.shipment import IfNobody
 from zkms.tree.layout import ensure_tree
 from zkms.tree.paths import Tree
-from zkms.tree.records import ProducerState, decode
+from zkms.tree.records import ProducerState, overwritten, read_record
 from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import Create, Delete, Operation, SetData
 from zkms.zookeeper.session import Session, failed_with
@@ -61,9 +65,18 @@ ABANDONED = 86400.0
 SWEEP_EVERY = 3600.0
 """Seconds between two looks for these."""
 ONCE = "once-"
-IfNobody = Literal["raise", "drop"]
-Connect = Callable[[str], Bus]
-"""Connects as the producer of this name."""
+
+
+class Connected(NamedTuple):
+    """What a commit needs of a context."""
+
+    context: Context
+    send: Callable[..., Future[Receipt]]
+    frame_budget: Callable[[str, float], tuple[int, int]]
+
+
+Connect = Callable[[str], AbstractContextManager[Connected]]
+"""Connects as the producer of this name, for the block."""
 
 
 class StagingFull(ZkmsError):
@@ -236,11 +249,12 @@ class Committer:
         published, deadline = 0, time.monotonic() + timeout
         while True:
             try:
-                with self._connect(self._producer) as bus:
-                    while self._begin(bus, run, batch, ordered):
-                        published += self._carry_out(bus)
-                    _remove(bus.session, bus.tree.staged_run(self._job, run))
-                    self._remove_old(bus)
+                with self._connect(self._producer) as connected:
+                    context = connected.context
+                    while self._begin(context, run, batch, ordered):
+                        published += self._carry_out(connected)
+                    _remove(context.session, context.tree.staged_run(self._job, run))
+                    self._remove_old(context)
                     return published
             except ConnectionLost as error:
                 if time.monotonic() >= deadline:
@@ -251,74 +265,75 @@ class Committer:
 
     def abort(self, run: str) -> None:
         """Remove what was staged, unless part of it is published: that is for the next commit to finish."""
-        with self._connect(new_run()) as bus:
-            path = bus.tree.staged_job(self._job)
+        with self._connect(new_run()) as (context, *_):
+            path = context.tree.staged_job(self._job)
             try:
-                state, version = _read(bus, path)
+                state, version = _read(context, path)
             except NodeMissing:
                 return
             if state.run == run:
-                if self._reached(bus, state) > 0:
+                if self._reached(context, state) > 0:
                     return
-                _write(bus, path, Job(state.done, state.rows), version)
-            _remove(bus.session, bus.tree.staged_run(self._job, run))
+                _write(context, path, Job(state.done, state.rows), version)
+            _remove(context.session, context.tree.staged_run(self._job, run))
 
-    def _begin(self, bus: Bus, run: str, batch: int, chunks: list[Chunk]) -> bool:
+    def _begin(self, context: Context, run: str, batch: int, chunks: list[Chunk]) -> bool:
         """Whether there is something to carry out, which is written down then; False if the batch is done."""
-        path = bus.tree.staged_job(self._job)
-        for ancestor in (bus.tree.staged, path):
-            _ensure(bus.session, ancestor)
+        path = context.tree.staged_job(self._job)
+        for ancestor in (context.tree.staged, path):
+            _ensure(context.session, ancestor)
         while True:
-            seq = self._fence(bus)
-            state, version = _read(bus, path)
+            seq = self._fence(context)
+            state, version = _read(context, path)
             if state.run:
                 return True
             if batch <= state.done:
                 return False
             try:
-                _write(bus, path, Job(state.done, state.rows, run, batch, chunks, seq=seq), version)
+                _write(context, path, Job(state.done, state.rows, run, batch, chunks, seq=seq), version)
             except BadVersion:
                 continue  # by a commit of the same job at the same time, or by us, and the answer was lost
             return True
 
-    def _fence(self, bus: Bus) -> int:
+    def _fence(self, context: Context) -> int:
         """The last number that was stored; from now on nobody else stores any."""
-        return Producer(bus.session, bus.tree, self._producer, bus.client_id).fence() or 0
+        return Producer(context.session, context.tree, self._producer, context.client_id).fence() or 0
 
-    def _carry_out(self, bus: Bus) -> int:
+    def _carry_out(self, connected: Connected) -> int:
         """Publish what is left of what was begun."""
-        path = bus.tree.staged_job(self._job)
-        seq = self._fence(bus)
-        state, version = _read(bus, path)
+        context = connected.context
+        path = context.tree.staged_job(self._job)
+        seq = self._fence(context)
+        state, version = _read(context, path)
         if not state.run:
             return 0  # finished by another
-        version = _write(bus, path, state, version)  # from now on nobody else writes here
+        version = _write(context, path, state, version)  # from now on nobody else writes here
         position = start = state.position + seq - state.seq
         if seq < state.seq or position > state.total:
             raise StoreError(f"the number of the producer {self._producer!r} was changed by another", path=path)
-        for topic, packed in self._frames(bus, state, position):
-            deadline = time.monotonic() + bus.config.request_timeout
-            result(bus._send(topic, packed, True, self._drop, deadline), deadline)
+        for topic, packed in self._frames(connected, state, position):
+            deadline = time.monotonic() + context.config.request_timeout
+            result(connected.send(topic, packed, True, self._drop, deadline), deadline)
             position += len(packed)
-            now = _stored(bus, self._producer)
+            now = _stored(context, self._producer)
             if now - state.seq != position - state.position:  # nobody was there, and nothing stored: note that first
                 state = msgspec.structs.replace(state, position=position, seq=now)
-                version = _write(bus, path, state, version)
-        _write(bus, path, Job(state.batch, state.total), version)
-        _remove(bus.session, bus.tree.staged_run(self._job, state.run))
+                version = _write(context, path, state, version)
+        _write(context, path, Job(state.batch, state.total), version)
+        _remove(context.session, context.tree.staged_run(self._job, state.run))
         return position - start
 
-    def _frames(self, bus: Bus, state: Job, position: int) -> Iterator[tuple[str, list[frames.Packed]]]:
+    def _frames(self, connected: Connected, state: Job, position: int) -> Iterator[tuple[str, list[frames.Packed]]]:
         """What is to be published after the first `position` messages, as much together as fits."""
-        before = 0
+        context, before = connected.context, 0
         for chunk in state.chunks:
             skipped = max(0, position - before)
             before += chunk.count
             if skipped >= chunk.count:
                 continue
-            path = f"{bus.tree.staged_part(self._job, state.run, chunk.part)}/{chunk.number}"
-            rows = _rows(bus.session.get(path)[0], path)[skipped:]
-            largest, most = bus._frame_budget(chunk.topic, time.monotonic() + bus.config.request_timeout)
+            path = f"{context.tree.staged_part(self._job, state.run, chunk.part)}/{chunk.number}"
+            rows = _rows(context.session.get(path)[0], path)[skipped:]
+            largest, most = connected.frame_budget(chunk.topic, time.monotonic() + context.config.request_timeout)
             frame: list[frames.Packed] = []
             size = 0
             for row in rows:
@@ -331,34 +346,36 @@ class Committer:
             if frame:
                 yield chunk.topic, frame
 
-    def _reached(self, bus: Bus, state: Job) -> int:
-        return state.position + _stored(bus, self._producer) - state.seq
+    def _reached(self, context: Context, state: Job) -> int:
+        return state.position + _stored(context, self._producer) - state.seq
 
     def _failure(self, error: ZkmsError) -> ZkmsError:
         """The same, with how far it came."""
         try:
-            with self._connect(new_run()) as bus:
-                state, _ = _read(bus, bus.tree.staged_job(self._job))
-                return NotAllPublished(self._job, self._reached(bus, state), state.total, error) if state.run else error
+            with self._connect(new_run()) as (context, *_):
+                state, _ = _read(context, context.tree.staged_job(self._job))
+                if not state.run:
+                    return error
+                return NotAllPublished(self._job, self._reached(context, state), state.total, error)
         except ZkmsError:
             return error
 
-    def _remove_old(self, bus: Bus) -> None:
+    def _remove_old(self, context: Context) -> None:
         """Now and then: jobs that nobody will ask for again, and what nobody has committed."""
-        tree, session, now = bus.tree, bus.session, time.time()
+        tree, session, now = context.tree, context.session, time.time()
         try:
             data, stat = session.get(tree.staged)
             if data and now - stat.mtime / 1000 < SWEEP_EVERY:
                 return
             session.multi([SetData(tree.staged, b"swept", stat.version)])
             for job in session.children(tree.staged)[0]:
-                self._remove_if_old(bus, job, now)
+                self._remove_if_old(context, job, now)
         except ZkmsError as error:
             log.info("what is old in %s is left for the next time: %s", tree.staged, error)
 
-    def _remove_if_old(self, bus: Bus, job: str, now: float) -> None:
-        tree, session = bus.tree, bus.session
-        state, stat = _read_with_stat(bus, tree.staged_job(job))
+    def _remove_if_old(self, context: Context, job: str, now: float) -> None:
+        tree, session = context.tree, context.session
+        state, stat = _read_with_stat(context, tree.staged_job(job))
         for run in session.children(tree.staged_job(job))[0]:
             made = session.exists(tree.staged_run(job, run))
             if run != state.run and made is not None and now - made.mtime / 1000 > ABANDONED:
@@ -369,38 +386,36 @@ class Committer:
             _remove(session, tree.producer(producer_of(job)))
 
 
-def _stored(bus: Bus, producer: str) -> int:
+def _stored(context: Context, producer: str) -> int:
     """The last number that the producer has stored, as far as we have heard."""
-    path = bus.tree.producer(producer)
+    path = context.tree.producer(producer)
     try:
-        return decode(bus.session.get(path)[0], ProducerState).seq
+        return read_record(context.session.get(path)[0], ProducerState, path).seq
     except NodeMissing:
         return 0
-    except msgspec.MsgspecError as error:
-        raise StoreError(f"overwritten by another program: {error}", path=path) from error
 
 
 def _rows(raw: bytes, path: str) -> list[Staged]:
     try:
         return msgspec.msgpack.decode(raw, type=list[Staged])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise StoreError(f"overwritten by another program: {error}", path=path) from error
+        raise overwritten(path, error) from error
 
 
 def _count(data: bytes, path: str) -> int:
     """The bytes that a run has staged."""
     if len(data) > 18 or not (data or b"0").isdigit():
-        raise StoreError("overwritten by another program: no number of bytes", path=path)
+        raise overwritten(path, "no number of bytes")
     return int(data or b"0")
 
 
-def _read(bus: Bus, path: str) -> tuple[Job, int]:
-    state, stat = _read_with_stat(bus, path)
+def _read(context: Context, path: str) -> tuple[Job, int]:
+    state, stat = _read_with_stat(context, path)
     return state, stat.version
 
 
-def _read_with_stat(bus: Bus, path: str) -> tuple[Job, Any]:
-    data, stat = bus.session.get(path)
+def _read_with_stat(context: Context, path: str) -> tuple[Job, Any]:
+    data, stat = context.session.get(path)
     return read_job(data, path), stat
 
 
@@ -411,14 +426,14 @@ def read_job(data: bytes, path: str) -> Job:
         for name in ([job.run] if job.run else []) + [chunk.part for chunk in job.chunks]:
             check_name("part", name)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidArgument) as error:
-        raise StoreError(f"overwritten by another program: {error}", path=path) from error
+        raise overwritten(path, error) from error
     return job
 
 
-def _write(bus: Bus, path: str, state: Job, version: int) -> int:
+def _write(context: Context, path: str, state: Job, version: int) -> int:
     """Write the job down at this version; returns the next one."""
     try:
-        stat = bus.session.multi([SetData(path, msgspec.json.encode(state), version)])[0]
+        stat = context.session.multi([SetData(path, msgspec.json.encode(state), version)])[0]
     except TransactionFailed as error:
         raise error.cause from error
     return int(stat.version)

@@ -6,15 +6,12 @@ begins reaches them, whether anybody is there to read or not. Where that is too 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.errors import (
     BadVersion,
     ConnectionLost,
@@ -28,15 +25,18 @@ from zkms.errors import (
     TransactionFailed,
     Unauthorised,
 )
+from zkms.names import is_pattern
 from zkms.publish.audience import patterns_in
-from zkms.tree.paths import Tree, lanes_of
-from zkms.tree.patterns import is_pattern
-from zkms.tree.records import GroupPlan, Ledger, Patterns, QueueState, Registration, decode, encode
+from zkms.security import masked
+from zkms.subscribe.options import DEFAULT_PARTITIONS, SubscribeOptions
+from zkms.trail.hooks import Recorder
+from zkms.tree.paths import Tree, queues_of
+from zkms.tree.records import GroupPlan, Ledger, Patterns, QueueState, Registration, decode, encode, read_record
 from zkms.zookeeper.deletion import delete_queue
 from zkms.zookeeper.operations import Check, Create, Delete, Operation, SetData
+from zkms.zookeeper.recipes import children_of, read_many
 from zkms.zookeeper.session import Session, Stat, failed_with
 
-log = logging.getLogger("zkms.enrolment")
 _MOVED = (NodeMissing, NodeExists, BadVersion)
 """Somebody else was quicker: look again."""
 
@@ -44,10 +44,32 @@ _MOVED = (NodeMissing, NodeExists, BadVersion)
 class DurableRegistration:
     """Registers what is persistent. Thread-safe."""
 
-    def __init__(self, session: Session, tree: Tree, client_id: str) -> None:
+    def __init__(self, session: Session, tree: Tree, client_id: str, trail: Recorder | None = None) -> None:
         self._session = session
         self._tree = tree
         self._client_id = client_id
+        self._trail = trail or Recorder()
+
+    def subscribe(self, options: SubscribeOptions) -> tuple[Registration, bool]:
+        """Register what is asked for, unless it is there; the registration as it is, and whether we made it.
+
+        A group keeps the partitions that it was made with.
+        """
+        topic, name = options.topic, options.name or options.group or ""
+        partitions = options.partitions or (DEFAULT_PARTITIONS if options.group is not None else 1)
+        if options.group is not None and options.partitions is None:
+            found = self.find(topic, name)
+            if found is not None and found.kind == "group":
+                partitions = found.partitions
+        rights = self._session.rights
+        wanted = options.registration(self._client_id, partitions, rights)
+        registration, created = self.enrol(topic, name, wanted)
+        if rights is not None and registration.owner != wanted.owner:
+            others = ", ".join(map(masked, registration.owner)) or "nobody"
+            raise Unauthorised(f"{name!r} of {topic!r} belongs to {others}, and these credentials are not theirs")
+        if created:
+            self._trail.note("subscribed", sub=name, topic=topic, kind=registration.kind)
+        return registration, created
 
     def enrol(self, topic: str, name: str, wanted: Registration) -> tuple[Registration, bool]:
         """Register, unless that is done; the registration as it is, and whether we made it.
@@ -103,19 +125,16 @@ class DurableRegistration:
         """The registration of that name."""
         path = self._tree.registration(topic, name)
         try:
-            return decode(self._session.get(path)[0], Registration)
+            return read_record(self._session.get(path)[0], Registration, path)
         except NodeMissing:
             return None
-        except msgspec.MsgspecError as error:
-            raise StoreError(f"overwritten by another program: {error}", path=path) from error
 
     def _operations(self, topic: str, name: str, wanted: Registration) -> list[Operation]:
         tree = self._tree
         operations: list[Operation] = []
-        lanes = lanes_of(name, wanted)
-        discovery = Discovery(self._session, tree)
-        parents = discovery.ask(lanes, lambda lane: self._session.exists_async(tree.subscription(lane)))
-        queues = discovery.ask(lanes, lambda lane: self._session.get_async(tree.queue(lane, topic)))
+        lanes = queues_of(name, wanted)
+        parents = read_many(self._session, lanes, lambda lane: self._session.exists_async(tree.subscription(lane)))
+        queues = read_many(self._session, lanes, lambda lane: self._session.get_async(tree.queue(lane, topic)))
         for lane in lanes:
             if parents.get(lane) is None:
                 operations.append(Create(tree.subscription(lane)))
@@ -134,7 +153,9 @@ class DurableRegistration:
         fresh = {group: encode(GroupPlan()), tree.members(name, topic): b"", parent: b""}
         fresh |= {tree.ledger(name, topic, number): encode(ledger) for number, ledger in enumerate(ledgers)}
         operations += self._put(fresh)
-        operations += [Delete(path) for path in self._below(parent) if path not in fresh]
+        operations += [
+            Delete(path) for each in children_of(self._session, parent) if (path := f"{parent}/{each}") not in fresh
+        ]
         return operations
 
     def _prepare(self, topic: str, name: str, wanted: Registration, operations: Sequence[Operation]) -> None:
@@ -166,21 +187,11 @@ class DurableRegistration:
 
         Whoever is first creates the registration in the same transaction, and that refuses the others.
         """
-        asked = {path: self._session.exists_async(path) for path in fresh}
-        stats = {
-            path: self._session.answer(reply, partial(self._session.exists_async, path))
-            for path, reply in asked.items()
-        }
+        stats = read_many(self._session, fresh, self._session.exists_async)
         return [
             Create(path, fresh[path]) if stat is None else SetData(path, fresh[path], stat.version)
             for path, stat in stats.items()
         ]
-
-    def _below(self, path: str) -> list[str]:
-        try:
-            return [f"{path}/{name}" for name in self._session.children(path)[0]]
-        except NodeMissing:
-            return []
 
     def _queue(self, queue: str, found: tuple[bytes, Stat] | None) -> Operation:
         state = encode(QueueState(self._client_id))
@@ -247,7 +258,7 @@ class DurableRegistration:
         others = [member for member in self.members(topic, name) if member != unless_used_by]
         if others:
             raise SubscriptionInUse(topic, name, others[0])
-        lanes = lanes_of(name, registration)
+        lanes = queues_of(name, registration)
         gone = encode(QueueState(self._client_id, gone="unsubscribed"))
         marks: list[Operation] = [SetData(self._tree.queue(lane, topic), gone) for lane in lanes]
         group = self._tree.group(name, topic)
@@ -296,7 +307,7 @@ class DurableRegistration:
 
     def members(self, topic: str, name: str) -> list[str]:
         """Who is there to read it."""
-        return Discovery(self._session, self._tree).names(self._tree.members(name, topic))
+        return children_of(self._session, self._tree.members(name, topic))
 
 
 def _compare(topic: str, name: str, found: Registration, wanted: Registration) -> None:

@@ -36,6 +36,7 @@ from zkms.tree.records import ClientState, GapRecord, QueueState, Registration, 
 from zkms.version import __version__
 from zkms.zookeeper.deletion import delete_queue
 from zkms.zookeeper.operations import Create, Delete, Operation, SetData
+from zkms.zookeeper.recipes import count_created
 from zkms.zookeeper.session import Session, State, failed_with
 
 log = logging.getLogger("zkms.registrar")
@@ -239,7 +240,7 @@ class LiveRegistration:
         except TransactionFailed as error:
             if failed_with(error, NotEmpty):
                 del self._moving[subscription]
-                left = 2**31 - ((stat.cversion + stat.numChildren) & 0xFFFFFFFF) // 2
+                left = 2**31 - count_created(stat)
                 if left > TOO_WORN:
                     return False
                 self._moving[subscription] = new

@@ -1,27 +1,21 @@
-"""What bus.subscribe() was asked for: checked before anything is sent, then made."""
+"""What bus.subscribe() was asked for: checked before anything is sent."""
 
 from __future__ import annotations
 
 import builtins
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
-from zkms.consume.consumer import Consumer
-from zkms.consume.dispatcher import Policy
-from zkms.deliver.live import AckMode, Handler, OnError, OnGap, Subscription
-from zkms.errors import AlreadySubscribed, InvalidArgument, Unauthorised
-from zkms.message.codec import Codec, check_codec
+from zkms.checks import Codec, check_count, check_positive
+from zkms.deliver.live import AckMode, Handler, OnError, OnGap
+from zkms.errors import InvalidArgument, Unauthorised
 from zkms.message.message import Message
-from zkms.names import check_subscription, check_topic
-from zkms.tree.acl import Rights, masked
-from zkms.tree.patterns import is_pattern
+from zkms.names import check_subscription, check_topic, is_pattern
 from zkms.tree.records import DEFAULT_BYTES, MOST_BYTES, Registration
-
-if TYPE_CHECKING:
-    from zkms.bus import Bus
+from zkms.zookeeper.session import AclPolicy
 
 DEFAULT_LIMIT = 100_000
 DEFAULT_PARTITIONS = 8
@@ -103,7 +97,7 @@ class SubscribeOptions(msgspec.Struct, kw_only=True, frozen=True):
         """What is asked for."""
         return "durable" if self.name is not None else "group" if self.group is not None else "live"
 
-    def registration(self, client: str, partitions: int, rights: Rights | None = None) -> Registration:
+    def registration(self, client: str, partitions: int, rights: AclPolicy | None = None) -> Registration:
         """What publishers must know of it."""
         return Registration(
             client,
@@ -118,25 +112,11 @@ class SubscribeOptions(msgspec.Struct, kw_only=True, frozen=True):
         )
 
 
-def _owner(rights: Rights | None) -> tuple[str, ...]:
+def _owner(rights: AclPolicy | None) -> tuple[str, ...]:
     """Who alone may read what is for us; nobody in particular where there is no policy."""
     if rights is not None and not rights.owner:
         raise Unauthorised("this tree's policy (access=) does not count these credentials among its subscribers")
     return () if rights is None else rights.owner
-
-
-def check_count(what: str, value: object) -> int:
-    """A whole number of at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidArgument(f"{what} must be a whole number of at least 1, not {value!r:.60}")
-    return value
-
-
-def check_positive(what: str, value: object) -> float:
-    """A number of seconds above 0."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
-        raise InvalidArgument(f"{what} must be a number of seconds above 0, not {value!r:.60}")
-    return float(value)
 
 
 def check_where(where: object) -> dict[str, list[str]] | None:
@@ -152,100 +132,6 @@ def check_where(where: object) -> dict[str, list[str]] | None:
             raise InvalidArgument(f"where: {header!r:.60} needs a str, or a list of str, not {values!r:.60}")
         checked[header] = listed
     return checked
-
-
-def subscribe(bus: Bus, request: SubscribeOptions) -> Subscription | Consumer:
-    """Make the subscription, and begin to read."""
-    return subscribe_live(bus, request) if request.kind == "live" else subscribe_kept(bus, request)
-
-
-def subscribe_live(bus: Bus, request: SubscribeOptions) -> Subscription:
-    """A live subscription, and begin to read."""
-    request.check()
-    topic = request.topic
-    if topic in bus.live:
-        raise AlreadySubscribed(topic)
-    subscription = Subscription(
-        bus,
-        topic,
-        request.handler,
-        id=bus.registrar.new_id(),
-        registration=request.registration(bus.client_id, 1, bus.session.rights),
-        prefetch=request.prefetch,
-        ack=request.ack or "auto",
-        type=request.type,
-        codec=check_codec(request.codec) or bus.config.codec,
-        on_gap=request.on_gap,
-        on_error=request.on_error,
-        make=request.make,
-    )
-    if bus.live.setdefault(topic, subscription) is not subscription:
-        raise AlreadySubscribed(topic)
-    try:
-        bus.registrar.subscribe(subscription)
-    except BaseException:
-        del bus.live[topic]
-        raise
-    if bus.trail is not None:
-        bus.trail.note("subscribed", sub=subscription.id, topic=topic, kind="live")
-    subscription.start()
-    return subscription
-
-
-def subscribe_kept(bus: Bus, request: SubscribeOptions) -> Consumer:
-    """A durable subscription, or a member of a group, and begin to read."""
-    request.check()
-    topic, name = request.topic, request.name or request.group or ""
-    if (topic, name) in bus.consumers:
-        raise AlreadySubscribed(topic, name)
-    registration, created = enrol(bus, request)
-    consumer = Consumer(
-        bus,
-        topic,
-        request.handler,
-        name=name,
-        registration=registration,
-        created=created,
-        policy=Policy(
-            registration.kind,
-            request.max_attempts,
-            request.backoff,
-            (request.ttr or DEFAULT_TTR) if registration.kind == "group" else None,
-        ),
-        prefetch=request.prefetch,
-        ack=request.ack,
-        type=request.type,
-        codec=check_codec(request.codec) or bus.config.codec,
-        on_gap=request.on_gap,
-        on_error=request.on_error,
-        make=request.make,
-    )
-    if bus.consumers.setdefault((topic, name), consumer) is not consumer:
-        raise AlreadySubscribed(topic, name)
-    try:
-        consumer.start(takeover=request.takeover)
-    except BaseException:
-        del bus.consumers[topic, name]
-        raise
-    return consumer
-
-
-def enrol(bus: Bus, request: SubscribeOptions) -> tuple[Registration, bool]:
-    """Register a durable subscription or a group, unless it is there; a group keeps the partitions it was made with."""
-    topic, name = request.topic, request.name or request.group or ""
-    partitions = request.partitions or (DEFAULT_PARTITIONS if request.group is not None else 1)
-    if request.group is not None and request.partitions is None:
-        found = bus.enrolment.find(topic, name)
-        if found is not None and found.kind == "group":
-            partitions = found.partitions
-    wanted = request.registration(bus.client_id, partitions, bus.session.rights)
-    registration, created = bus.enrolment.enrol(topic, name, wanted)
-    if bus.session.rights is not None and registration.owner != wanted.owner:
-        others = ", ".join(map(masked, registration.owner)) or "nobody"
-        raise Unauthorised(f"{name!r} of {topic!r} belongs to {others}, and these credentials are not theirs")
-    if created and bus.trail is not None:
-        bus.trail.note("subscribed", sub=name, topic=topic, kind=registration.kind)
-    return registration, created
 
 
 def check_target(topic: str) -> str:

@@ -19,12 +19,12 @@ def expire(bus: Bus, timeout: float = 20.0) -> None:
     A second client takes the session over and closes it. The bus may take it back in between, so this is repeated until
     the server gives a newcomer with that session's id a new one, which proves that the old one has ended.
     """
-    if bus.session.client_id is None:
+    if bus.parts.session.client_id is None:
         raise ServerError("the bus has no session to expire: it has not connected yet")
-    session_id, password = bus.session.client_id
+    session_id, password = bus.parts.session.client_id
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        client = KazooClient(bus.session.config.hosts, client_id=(session_id, password))
+        client = KazooClient(bus.parts.session.config.hosts, client_id=(session_id, password))
         try:
             client.start(timeout=max(0.1, deadline - time.monotonic()))
             granted, _ = client.client_id

@@ -5,6 +5,6 @@ what a kill has lost); `export` brings finished files of one or many processes i
 with known faults.
 """
 
-from zkms.trail.settings import Trail
+from zkms.config import Trail
 
 __all__ = ["Trail"]

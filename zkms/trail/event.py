@@ -48,7 +48,7 @@ from zlib import adler32, crc32
 
 import msgspec
 
-from zkms.tree.patterns import is_pattern
+from zkms.names import is_pattern
 
 VERSION = 1
 SUFFIX = ".jsonl"

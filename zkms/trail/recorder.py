@@ -14,22 +14,25 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
+from zkms.config import Trail
 from zkms.message.frame import Packed
 from zkms.message.message import LiveEntry
+from zkms.names import PARTITION_MARK
 from zkms.trail.event import Event, called, key_hash
-from zkms.trail.settings import Trail
+from zkms.trail.hooks import (
+    ConsumerLike,
+    DelayedFrameLike,
+    DispatcherLike,
+    EntryStateLike,
+    FrameLike,
+    Recorder,
+    SubscriberLike,
+    TargetLike,
+)
 from zkms.trail.store import Store, encode_lines
 from zkms.tree.entry import Entry, parse_entry
-from zkms.tree.paths import LANE_MARK
-
-if TYPE_CHECKING:
-    from zkms.consume.dispatcher import Dispatcher
-    from zkms.consume.entry_state import EntryState
-    from zkms.publish.delayed import DelayedFrame
-    from zkms.publish.routing import QueueTarget
-    from zkms.publish.shipment import OutgoingFrame
 
 log = logging.getLogger("zkms.trail")
 CHUNK = 1000
@@ -39,21 +42,10 @@ PER_LINE = 16
 COMPLAIN = 60.0
 
 
-class SubscriberLike(Protocol):
-    """Who gets messages, and of which topic or pattern."""
+class FileRecorder(Recorder):
+    """Writes the trail of one process, or of one bus in it, to files. Thread-safe."""
 
-    id: str
-    topic: str
-
-
-class ConsumerLike(SubscriberLike, Protocol):
-    """Who reads a durable subscription or a group."""
-
-    kind: str
-
-
-class Recorder:
-    """The trail of one process, or of one bus in it. Thread-safe."""
+    records = True
 
     def __init__(self, trail: Trail, node: str) -> None:
         self.node = node
@@ -68,6 +60,8 @@ class Recorder:
         self._unsaid = 0
         """Lines lost that no `lost` event has told of yet, and since when."""
         self._unsaid_since = 0.0
+        self._session = (0, "connecting")
+        """The session's generation and state that were recorded last."""
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._closed = False
@@ -83,7 +77,7 @@ class Recorder:
 
     # -- what happens --------------------------------------------------------------------------------------------
 
-    def published(self, frame: OutgoingFrame, producer: str, zxid: int | None) -> None:
+    def published(self, frame: FrameLike, producer: str, zxid: int | None) -> None:
         """A frame is stored for its targets. Where not all get all of it, there is an event for each part of it."""
         names = sorted({_called(target) for target in frame.targets})
         parted = any(t.picks is not None and not _is_whole_group(t) for t in frame.targets)
@@ -102,7 +96,7 @@ class Recorder:
     def _stored(
         self,
         event: str,
-        frame: OutgoingFrame,
+        frame: FrameLike,
         producer: str,
         zxid: int | None,
         packed: Sequence[Packed],
@@ -137,7 +131,7 @@ class Recorder:
             1 + (len(packed) // PER_LINE if keys or ids else 0) + len(subs or ()) // PER_LINE,
         )
 
-    def delayed(self, frame: DelayedFrame, producer: str, zxid: int | None) -> None:
+    def delayed(self, frame: DelayedFrameLike, producer: str, zxid: int | None) -> None:
         """A frame is stored, to be published when it is due; its messages that were no duplicates."""
         places = [place for place in range(len(frame.packed)) if place not in frame.duplicates]
         if places:
@@ -146,7 +140,7 @@ class Recorder:
 
     def due(
         self,
-        frame: OutgoingFrame,
+        frame: FrameLike,
         producer: str,
         numbers: Sequence[int],
         left: Sequence[int],
@@ -216,12 +210,12 @@ class Recorder:
             **fields,
         )
 
-    def held(
+    def happened(
         self,
         event: str,
-        reader: ConsumerLike,
-        lane: Dispatcher,
-        entry: EntryState,
+        consumer: ConsumerLike,
+        dispatcher: DispatcherLike,
+        entry: EntryStateLike,
         bits: int,
         *,
         zxid: int | None = None,
@@ -237,11 +231,11 @@ class Recorder:
         given = event in ("delivered", "redelivered")
         self.note(
             event,
-            sub=called(reader.id, reader.topic),
+            sub=called(consumer.id, consumer.topic),
             topic=entry.topic,
-            kind=reader.kind,
-            partition=lane.partition,
-            epoch=lane.hold.since,
+            kind=consumer.kind,
+            partition=dispatcher.partition,
+            epoch=dispatcher.hold.since,
             producer=entry.producer,
             seq=entry.seq + first,
             n=len(numbers),
@@ -271,12 +265,20 @@ class Recorder:
             reason=reason,
         )
 
-    def purged(self, lane: str, topic: str, names: Iterable[str], reason: str) -> None:
-        """Entries of these names were removed from the queue of a lane."""
+    def purged(self, queue: str, topic: str, names: Iterable[str], reason: str) -> None:
+        """Entries of these names were removed from the queue of a subscription, or of a partition."""
         messages = sum(parse_entry(name).messages for name in names)
-        subscription, _, partition = lane.partition(LANE_MARK)
+        subscription, _, partition = queue.partition(PARTITION_MARK)
         number = int(partition) if partition.isdecimal() else None
         self.note("purged", sub=subscription, topic=topic, partition=number, n=messages, reason=reason)
+
+    def session(self, generation: int, state: str) -> None:
+        """The session is in this state; said again, it is recorded once."""
+        if self._session != (generation, state):
+            if generation > self._session[0] > 0:
+                self.note("session", state="expired")
+            self.note("session", state=state)
+            self._session = generation, state
 
     def note(self, event: str, *, sub: str | None = None, topic: str | None = None, **fields: Any) -> None:
         """Anything that happens seldom."""
@@ -367,17 +369,21 @@ class Recorder:
 
 
 @contextmanager
-def recording(trail: Trail | None, node: str) -> Iterator[Recorder | None]:
-    """A recorder for what is no bus; None if no trail was asked for."""
-    recorder = None if trail is None else Recorder(trail, node)
+def recording(trail: Trail | None, node: str) -> Iterator[Recorder]:
+    """A recorder for the block; it records nothing if no trail was asked for."""
+    recorder = recorder_for(trail, node)
     try:
         yield recorder
     finally:
-        if recorder is not None:
-            recorder.close()
+        recorder.close()
 
 
-def _called(target: QueueTarget) -> str:
+def recorder_for(trail: Trail | None, node: str) -> Recorder:
+    """One that writes the trail, or one that records nothing if none was asked for."""
+    return Recorder() if trail is None else FileRecorder(trail, node)
+
+
+def _called(target: TargetLike) -> str:
     return called(target.member.subscription, target.member.topic)
 
 
@@ -387,7 +393,7 @@ def _spread(numbers: Sequence[int]) -> tuple[int, list[int] | None]:
     return first, None if numbers[-1] - first == len(numbers) - 1 else [number - first for number in numbers]
 
 
-def _is_whole_group(target: QueueTarget) -> bool:
+def _is_whole_group(target: TargetLike) -> bool:
     """Whether what one partition does not get another one gets."""
     return target.member.registration.kind == "group" and target.member.registration.where is None
 

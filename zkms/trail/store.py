@@ -23,10 +23,10 @@ from pathlib import Path
 
 import msgspec
 
+from zkms.config import Trail
 from zkms.errors import InvalidArgument
 from zkms.trail import ledger
 from zkms.trail.event import OPEN_SUFFIX, SUFFIX, VERSION, Event
-from zkms.trail.settings import Trail
 
 log = logging.getLogger("zkms.trail")
 TAIL = 4096

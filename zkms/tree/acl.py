@@ -15,25 +15,16 @@ The policy is kept in ROOT, which cleaners alone can write: whoever connects lat
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
 from functools import lru_cache
 
-from kazoo.security import ACL, Id, make_digest_acl_credential
-
-from zkms.errors import InvalidArgument
-from zkms.tree.paths import FULL_MARK, ID_LOG
-from zkms.zookeeper.wire import acl_bytes
+from zkms.names import FULL_MARK
+from zkms.security import Access, hidden, masked
+from zkms.tree.paths import ID_LOG
+from zkms.zookeeper.wire import acl_entry
 
 _BITS = {"r": 1, "w": 2, "c": 4, "d": 8}
 _ALL = 31
-MOST = 32
-"""Identities of one role: each is part of the ACL of every queue."""
-_IDENTITY = re.compile(r"[a-z][a-z0-9]{0,31}:[^\x00-\x1f\x7f]{1,255}")
-_DIGEST = re.compile(r"digest:[^:]+:[A-Za-z0-9+/]{27}=")
-_NOT_SOMEBODY = ("world", "auth", "ip", "super")
-
 Rule = tuple[str, str, str]
 """What producers, subscribers and the znode's owner may do."""
 
@@ -109,71 +100,6 @@ def kind_of(root: str, path: str) -> str:
     return kind
 
 
-def identity(scheme: str, credential: str) -> str:
-    """How ZooKeeper's ACLs call whoever shows these credentials, such as "digest:ann:HASH" for ("digest", "ann:pw").
-
-    Of sasl and x509 the credential is the name itself: `identity("sasl", "ann")`, `identity("x509", "CN=ann")`.
-    """
-    if scheme == "digest":
-        user, separator, password = credential.partition(":")
-        if not separator:
-            raise InvalidArgument("identity: of digest the credential is 'user:password'")
-        credential = make_digest_acl_credential(user, password)
-    return check_identity(f"{scheme}:{credential}")
-
-
-def check_identity(value: object) -> str:
-    """`value`, if it can stand in an ACL for somebody; else `InvalidArgument`, which quotes no more than its scheme."""
-    if not isinstance(value, str) or _IDENTITY.fullmatch(value) is None:
-        raise InvalidArgument("an identity is 'SCHEME:NAME', such as 'sasl:ann'; zkms.identity() makes one")
-    scheme = value.partition(":")[0]
-    if scheme in _NOT_SOMEBODY:
-        raise InvalidArgument(f"{scheme!r} is nobody in particular: name an identity of digest, sasl or x509")
-    if scheme == "digest" and _DIGEST.fullmatch(value) is None:
-        raise InvalidArgument("of digest an identity is 'digest:USER:HASH'; zkms.identity('digest', 'user:password')")
-    return value
-
-
-def masked(identity: str) -> str:
-    """An identity without what a password could be guessed from."""
-    scheme, _, name = identity.partition(":")
-    return f"{scheme}:{name.partition(':')[0]}" if scheme == "digest" else identity
-
-
-def hidden(identity: str) -> str:
-    """An identity as ZooKeeper shows it to those who may not change the ACL that it is in."""
-    return f"{masked(identity)}:x" if identity.startswith("digest:") else identity
-
-
-@dataclass(frozen=True, kw_only=True)
-class Access:
-    """Who is what in a tree: identities (see `zkms.identity`) of those who publish, subscribe and clean.
-
-    An identity may have several roles. It is who shows its credentials: those that share them share its queues.
-    """
-
-    producers: tuple[str, ...]
-    subscribers: tuple[str, ...]
-    cleaners: tuple[str, ...]
-
-    def __init__(self, *, producers: Iterable[str], subscribers: Iterable[str], cleaners: Iterable[str]) -> None:
-        for role, given in (("producers", producers), ("subscribers", subscribers), ("cleaners", cleaners)):
-            if isinstance(given, str) or not isinstance(given, Iterable):
-                raise InvalidArgument(f"access: give {role} as a list of identities")
-            listed = tuple(sorted({check_identity(each) for each in given}))
-            if not 1 <= len(listed) <= MOST:
-                raise InvalidArgument(f"access: give 1 to {MOST} {role}, not {len(listed)}")
-            object.__setattr__(self, role, listed)
-
-    def __repr__(self) -> str:
-        shown = (f"{f.name}={[masked(each) for each in getattr(self, f.name)]}" for f in fields(self))
-        return f"Access({', '.join(shown)})"
-
-    def record(self) -> dict[str, tuple[str, ...]]:
-        """As ROOT keeps it."""
-        return {"producers": self.producers, "subscribers": self.subscribers, "cleaners": self.cleaners}
-
-
 class Rights:
     """A policy at work: the ACLs of what one client creates, each made once."""
 
@@ -236,11 +162,11 @@ def _bits(letters: str) -> int:
 
 def _entry(identity: str, bits: int) -> bytes:
     scheme, _, name = identity.partition(":")
-    return acl_bytes([ACL(bits, Id(scheme, name))])[4:]  # without the count
+    return acl_entry(bits, scheme, name)
 
 
 @lru_cache(maxsize=1024)
 def acl(entries: tuple[bytes, ...]) -> bytes:
-    """An ACL as a create carries it; empty if there are no entries, for the session's own."""
+    """An ACL as a create carries it; empty if there are no entries, for the session's default."""
     unique = dict.fromkeys(entries)
     return len(unique).to_bytes(4, "big") + b"".join(unique) if unique else b""

@@ -1,41 +1,37 @@
-"""The flag of a queue that was full, in the hands of its reader, who has come to the gap behind it and takes it down.
+"""The full flag of a queue, as its reader clears it when it has reached the gap behind it.
 
-A publisher flags a queue and leaves the gap in one transaction; limits.py says when. Only its reader takes it down.
-If the answer to that is lost, and it is tried again, a flag may stand there that was put up since, for a gap that the
-reader has not come to yet: that one stays.
+A publisher sets the flag and leaves the gap in one transaction: see publish/limits.py. Only the queue's reader clears
+it. If the reply to that is lost and the reader tries again, a newer flag may be there, for a gap that the reader has
+not reached yet: that one stays.
 """
 
 from __future__ import annotations
 
-from zkms.errors import NodeMissing, TransactionFailed
+from zkms.errors import NodeMissing
 from zkms.tree.paths import Tree
 from zkms.zookeeper.operations import Delete, SetData
-from zkms.zookeeper.session import Session, failed_with
+from zkms.zookeeper.recipes import attempt
+from zkms.zookeeper.session import Session
 
 
 class FullFlag:
-    """The one that stands when a gap has been reached, if there is one."""
+    """The flag that is set when a reader reaches a gap, if there is one."""
 
     def __init__(self, session: Session, tree: Tree, topic: str, subscription: str) -> None:
         self._session = session
         self._path = tree.full_flag(topic, subscription)
         self._topic = tree.topic(topic)
-        self._put_up = 0
-        """The transaction that put it up; 0 before the first look."""
+        self._set_by = 0
+        """The transaction that set it; 0 before the first look."""
 
-    def take_down(self) -> None:
-        """Let publishers send again; after a `ConnectionLost` once more, until it is done."""
+    def clear(self) -> None:
+        """Let publishers send again. After a `ConnectionLost` call it again, until it returns."""
         while True:
             stat = self._session.exists(self._path)
-            if stat is None or self._put_up not in (0, stat.czxid):
-                return  # down already
-            self._put_up = stat.czxid
+            if stat is None or self._set_by not in (0, stat.czxid):
+                return  # cleared already
+            self._set_by = stat.czxid
             # Publishers hear of it by the topic's epoch, unless somebody has removed that: then they look anyway.
             bump = [SetData(self._topic, b"")] if self._session.exists(self._topic) is not None else []
-            try:
-                self._session.multi([Delete(self._path), *bump])
-            except TransactionFailed as error:
-                if not failed_with(error, NodeMissing):
-                    raise error.cause from error
-            else:
+            if attempt(self._session, [Delete(self._path), *bump], NodeMissing).stored:
                 return

@@ -6,23 +6,23 @@ import time
 
 import msgspec
 
-from zkms.admin.discovery import Discovery
 from zkms.errors import (
     BadVersion,
     ConnectionLost,
     InvalidArgument,
     NewerLayout,
-    NodeExists,
     NodeMissing,
     StoreError,
     TransactionFailed,
     Unauthorised,
 )
-from zkms.tree.acl import Access, Rights
+from zkms.security import Access
+from zkms.tree.acl import Rights
 from zkms.tree.paths import LAYOUT, Tree
 from zkms.tree.records import Layout, decode, encode
-from zkms.zookeeper.operations import Create, SetData
-from zkms.zookeeper.session import Session, failed_with
+from zkms.zookeeper.operations import SetData
+from zkms.zookeeper.recipes import children_of, create_if_missing, read_many
+from zkms.zookeeper.session import AclPolicy, Session, failed_with
 
 
 def ensure_tree(session: Session, tree: Tree) -> None:
@@ -44,10 +44,7 @@ def ensure_tree(session: Session, tree: Tree) -> None:
 
 
 def _refuse_if_used(session: Session, tree: Tree, layout: int) -> None:
-    try:
-        clients = sorted(session.children(tree.clients)[0])
-    except NodeMissing:
-        return
+    clients = children_of(session, tree.clients)
     if clients:
         others = f" and {len(clients) - 1:,} more" if len(clients) > 1 else ""
         raise StoreError(
@@ -73,7 +70,7 @@ def _ensure_tree(session: Session, tree: Tree) -> None:
             return
         _refuse_if_used(session, tree, found.layout)
     elif session.config.access is not None:
-        session.adopt(session.config.access, tree.root)
+        _go_by(session, tree, session.config.access)
         if session.rights is None or not session.rights.cleans:
             raise Unauthorised(
                 "is not made yet, and one of its cleaners has to make it: start that first", path=tree.root
@@ -83,14 +80,12 @@ def _ensure_tree(session: Session, tree: Tree) -> None:
     parents = ["/" + "/".join(levels[:depth]) for depth in range(1, len(levels) + 1)]
     for path in (*parents, *_outline(session, tree)[1:]):
         try:
-            if session.exists(path) is None:
-                session.multi([Create(path)])
-        except TransactionFailed as error:
-            if failed_with(error, NodeMissing) and path == parents[0]:
-                hosts = session.config.hosts
-                raise StoreError(f"the chroot in hosts={hosts!r} does not exist: create it first") from error
-            if not failed_with(error, NodeExists):
-                raise error.cause from error
+            create_if_missing(session, path)
+        except NodeMissing as error:
+            if path != parents[0]:
+                raise
+            hosts = session.config.hosts
+            raise StoreError(f"the chroot in hosts={hosts!r} does not exist: create it first") from error
     _refuse_strangers(session, tree)
     policy = None if session.rights is None else session.rights.access.record()
     session.multi([SetData(tree.root, encode(Layout(LAYOUT, policy)), version)])
@@ -102,7 +97,7 @@ def _outline(session: Session, tree: Tree) -> tuple[str, ...]:
     return (tree.root, *tree.skeleton, *((tree.staged,) if session.rights else ()))
 
 
-def strangers(session: Session, tree: Tree, rights: Rights) -> dict[str, str]:
+def strangers(session: Session, tree: Tree, rights: AclPolicy) -> dict[str, str]:
     """What is there of the outline and not as the policy makes it: in what way, by its path.
 
     Those who are no cleaners look at what they may look at, and see digests without their hashes.
@@ -115,7 +110,7 @@ def strangers(session: Session, tree: Tree, rights: Rights) -> dict[str, str]:
         if rights.cleans:
             faults[path] = "its cleaners may not even look at its ACL"
 
-    for path, (found, stat) in Discovery(session, tree).ask(_outline(session, tree), session.acl_async, failed).items():
+    for path, (found, stat) in read_many(session, _outline(session, tree), session.acl_async, failed).items():
         differing = rights.differing(path, found)
         if differing:
             faults[path] = f"the rights there of {', '.join(differing)} are not those of the policy"
@@ -166,5 +161,10 @@ def _adopt(session: Session, tree: Tree, found: Layout) -> None:
         raise StoreError(f"the policy it was made with cannot be read: {error}", path=tree.root) from error
     if given is not None and given != policy:
         raise InvalidArgument(f"{tree.root} was made with {policy!r}, and access= says otherwise: {given!r}")
-    session.adopt(policy, tree.root)
+    _go_by(session, tree, policy)
     _refuse_strangers(session, tree)
+
+
+def _go_by(session: Session, tree: Tree, access: Access) -> None:
+    if session.rights is None or session.rights.access != access:
+        session.adopt(Rights(access, tree.root, session.identities()))

@@ -1,30 +1,29 @@
 """Every znode path of zkms, spelled here and nowhere else.
 
-    ROOT                                layout version and policy (access.py), written once the rest exists
+    ROOT                                layout version and policy (acl.py), written once the rest exists
       clients/ID                        ephemeral: one per connected process (host, pid, version)
       subscribers                       `Patterns`: the topics in use that stand for others
       subscribers/TOPIC                 its data version is the membership epoch: bumped by every (un)subscribe and flag
       subscribers/TOPIC/SUBSCRIPTION    a `Registration`: ephemeral if live, persistent if durable or a group
       subscribers/TOPIC/SUBSCRIPTION!   persistent flag: the queue is over its limit, publishers skip it
-      messages/LANE/TOPIC               a queue; its data is a `QueueState`
-      messages/LANE/TOPIC/ENTRY         sequential persistent: a frame of 1..n messages, a pointer to one, or a gap
+      messages/QUEUE/TOPIC              a queue; its data is a `QueueState`
+      messages/QUEUE/TOPIC/ENTRY        sequential persistent: a frame of 1..n messages, a pointer to one, or a gap
       groups/SUBSCRIPTION/TOPIC         a durable subscription or a group: its `Plan`, who is to read which partition
       groups/SUBSCRIPTION/TOPIC/members/CLIENT  ephemeral: who is there to read it
       groups/SUBSCRIPTION/TOPIC/lanes/N `Ledger`: who reads partition N, and how far; its version is the fence
       bodies/PRODUCER/NUMBER            a frame that was too big for a copy in every queue
-      delayed/BUCKET/ENTRY              a frame that is not due yet, or a `Moved` record: see delayed.py
+      delayed/BUCKET/ENTRY              a frame that is not due yet, or a `Moved` record: see delayed_names.py
       ids/TOPIC/SHARD/HASH              a message id that must not be stored again for a while
       ids/TOPIC/w.SECONDS.SEQUENCE      the hashes of a frame's ids: by these they are forgotten
       dead/SUBSCRIPTION/TOPIC/ENTRY     dead letters, and what was found in a queue and is not ours, byte by byte
       producers/ID                      `ProducerState`: last sequence number, for exactly-once publish
       cleaner/CANDIDATE                 ephemeral sequential: who stands for election; the lowest leads
       restores                          `Restores`: whose restore may write, by its version, and how far each file's got
-      staged/JOB                        `Job` of staging.py: what it publishes, and how far it is
+      staged/JOB                        `Job` of replay/stage.py: what it publishes, and how far it is
       staged/JOB/RUN                    bytes that are staged below it
       staged/JOB/RUN/PART/NUMBER        messages put aside by one process until the job is committed
 
-A lane is one queue of a subscription. Live and durable subscriptions have one, called as they are; a group has one for
-each partition, `GROUP#N`.
+Live and durable subscriptions have one queue, called as they are; a group has one for each partition, `GROUP#N`.
 
 What entries are called is in entry.py, what znodes hold in records.py.
 """
@@ -36,12 +35,11 @@ from hashlib import blake2b
 
 import msgspec
 
+from zkms.names import FULL_MARK, PARTITION_MARK
 from zkms.tree.records import Registration
 
 LAYOUT = 2
-FULL_MARK = "!"
 ID_LOG = "w."
-LANE_MARK = "#"
 _HASH = re.compile(r"[0-9a-f]{32}")
 
 
@@ -72,7 +70,7 @@ class Tree(msgspec.Struct, frozen=True):
 
     @property
     def dead(self) -> str:
-        """Parent of what was set aside."""
+        """Parent of the dead letters, and of what was set aside."""
         return f"{self.root}/dead"
 
     @property
@@ -138,13 +136,13 @@ class Tree(msgspec.Struct, frozen=True):
         """Exists while publishers skip the subscription's queue, which is over its limit."""
         return f"{self.subscribers}/{topic}/{subscription}{FULL_MARK}"
 
-    def subscription(self, lane: str) -> str:
-        """Parent of a lane's queues."""
-        return f"{self.messages}/{lane}"
+    def subscription(self, queue: str) -> str:
+        """Parent of the queues of that name."""
+        return f"{self.messages}/{queue}"
 
-    def queue(self, lane: str, topic: str) -> str:
-        """A lane's queue for one topic."""
-        return f"{self.messages}/{lane}/{topic}"
+    def queue(self, queue: str, topic: str) -> str:
+        """The queue of that name for one topic."""
+        return f"{self.messages}/{queue}/{topic}"
 
     def group(self, subscription: str, topic: str) -> str:
         """What a durable subscription or a group knows of itself."""
@@ -229,18 +227,18 @@ def hashes_in(topic_path: str, data: bytes) -> list[str]:
     return [f"{topic_path}/{name[:2]}/{name[2:]}" for name in names if _HASH.fullmatch(name)]
 
 
-def lanes_of(subscription: str, registration: Registration) -> list[str]:
-    """The names of a subscription's lanes, in the order of its partitions."""
+def queues_of(subscription: str, registration: Registration) -> list[str]:
+    """The names of a subscription's queues, in the order of its partitions."""
     if registration.kind != "group":
         return [subscription]
-    return [lane_of(subscription, number) for number in range(registration.partitions)]
+    return [queue_of(subscription, number) for number in range(registration.partitions)]
 
 
-def lane_of(group: str, partition: int) -> str:
-    """The lane of a group's partition."""
-    return f"{group}{LANE_MARK}{partition}"
+def queue_of(group: str, partition: int) -> str:
+    """The name of the queue of a group's partition."""
+    return f"{group}{PARTITION_MARK}{partition}"
 
 
-def subscription_of(lane: str) -> str:
-    """The subscription that a lane belongs to."""
-    return lane.partition(LANE_MARK)[0]
+def subscription_of(queue: str) -> str:
+    """The subscription that a queue belongs to, by its name."""
+    return queue.partition(PARTITION_MARK)[0]

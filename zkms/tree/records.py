@@ -7,6 +7,8 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+from zkms.errors import StoreError
+
 DEFAULT_BYTES = 64 * 1024 * 1024
 MOST_BYTES = 192 * 1024 * 1024
 """Bytes that may wait in one queue, and the most that a subscription can ask for: less than a producer may keep in
@@ -23,9 +25,9 @@ class Registration(msgspec.Struct, frozen=True, tag_field="zkms", tag="registrat
     """Messages that may wait in its queue."""
     kind: Literal["live", "durable", "group"] = "live"
     max_bytes: Annotated[int, msgspec.Meta(ge=1)] = DEFAULT_BYTES
-    """Bytes that may."""
+    """Bytes that may wait there."""
     partitions: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
-    """Of a group: its lanes, each of which has these limits."""
+    """Of a group: its partitions, each of which has these limits."""
     overflow: Literal["gap", "reject", "drop-oldest"] = "gap"
     """What becomes of a message that has no room."""
     max_age: Annotated[float, msgspec.Meta(ge=0)] = 0.0
@@ -33,7 +35,7 @@ class Registration(msgspec.Struct, frozen=True, tag_field="zkms", tag="registrat
     where: dict[str, list[str]] | None = None
     """Of the messages it wants: headers, and the values that each may have; None for all messages."""
     owner: tuple[str, ...] = ()
-    """Who alone may read what is for it, in a tree with a policy: identities, see access.py."""
+    """Who alone may read what is for it, in a tree with a policy: identities, see tree/acl.py."""
 
 
 class QueueState(msgspec.Struct, frozen=True, tag_field="zkms", tag="queue", omit_defaults=True):
@@ -50,7 +52,7 @@ class QueueState(msgspec.Struct, frozen=True, tag_field="zkms", tag="queue", omi
     expired: tuple[tuple[int, int], ...] = ()
     """Runs of entries, each by its first and last number, that were removed when their time was over."""
     restore: str = ""
-    """The claim of the restore that fills it, until its subscription is registered: see journal.py."""
+    """The claim of the restore that fills it, until its subscription is registered: see backup/restore_journal.py."""
 
     def expire(self, numbers: Sequence[int], reason: str) -> QueueState:
         """The state after these entries, at least one, have been removed because their time was over."""
@@ -73,7 +75,7 @@ def _runs(known: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 class Try(msgspec.Struct, frozen=True, array_like=True):
-    """What is known of a message that was given out and not acked: how often, when it is due again, and why."""
+    """What is known of a message that was delivered and not acked: how often, when it is due again, and why."""
 
     attempts: int
     due: float = 0.0
@@ -97,23 +99,23 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Ledger(msgspec.Struct, frozen=True, tag_field="zkms", tag="ledger", omit_defaults=True):
-    """The data of a lane's ledger: who reads it, and what is done with of the entries that are still there.
+    """The data of a partition's ledger: who reads it, and which messages of the entries still there are acked.
 
-    Every ack is a transaction that writes it at the version that the owner knows, and whoever takes the lane over
+    Every ack is a transaction that writes it at the version that the owner knows, and whoever takes the partition over
     writes it too: from then on the former owner's acks are refused. `epoch` counts the owners.
     """
 
     owner: str = ""
-    """The client that reads the lane; empty if the last one has given it back."""
+    """The client that reads the partition; empty if the last one has given it up."""
     claim: str = ""
     """Tells two readers of one client apart."""
     epoch: int = 0
     parts: dict[int, Part] = {}
     """By the entries' sequence."""
     handed: dict[int, int] | None = None
-    """By priority, the number behind the last entry that was handed over, as the last owner left word; None if none."""
+    """By priority, the number after the last delivered entry, as the last owner wrote it; None if it did not."""
     doubtful: int = 0
-    """Entries below this number may have been handed over by an owner that died."""
+    """Entries below this number may have been delivered by an owner that died."""
 
 
 class Patterns(msgspec.Struct, frozen=True, tag_field="zkms", tag="patterns"):
@@ -136,15 +138,15 @@ class MemberState(msgspec.Struct, frozen=True, tag_field="zkms", tag="member", o
     lanes: int = 0
     """Partitions that it has."""
     reserved: int = 0
-    """Messages in its hands."""
+    """Messages in flight."""
     handled: int = 0
     """Messages done with since it joined."""
     stuck: bool = False
-    """Whether a message has been in its hands for longer than its time to run: it is given no partitions."""
+    """Whether a message has been in flight for longer than its time to run: it is given no partitions."""
     pace: float = 0.0
     """Seconds that a message takes it on average."""
     hands: dict[int, int] = {}
-    """Messages in its hands, by partition."""
+    """Messages in flight, by partition."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, tag_field="zkms", tag="dead", omit_defaults=True):
@@ -228,7 +230,7 @@ class Layout(msgspec.Struct, frozen=True, tag_field="zkms", tag="root", omit_def
 
     layout: int
     access: dict[str, tuple[str, ...]] | None = None
-    """Identities by role: the policy by which everybody has to make znodes, see access.py."""
+    """Identities by role: the policy by which everybody has to make znodes, see tree/acl.py."""
 
 
 Record = (
@@ -263,3 +265,27 @@ def decode(data: bytes, kind: type[R]) -> R:
         return msgspec.json.decode(data, type=kind)
     except (UnicodeDecodeError, RecursionError) as error:  # msgspec lets these two through
         raise msgspec.DecodeError(str(error)) from error
+
+
+def decode_or_none(data: bytes, kind: type[R]) -> R | None:
+    """The record of this kind in a znode's data; None if another program wrote it."""
+    try:
+        return decode(data, kind)
+    except msgspec.MsgspecError:
+        return None
+
+
+def read_record(data: bytes, kind: type[R], path: str, advice: str = "") -> R:
+    """The record of this kind in the data of the znode at `path`; `StoreError` if another program wrote it.
+
+    The error ends with `advice`, or with what is wrong with the data.
+    """
+    try:
+        return decode(data, kind)
+    except msgspec.MsgspecError as error:
+        raise overwritten(path, advice or error) from error
+
+
+def overwritten(path: str, reason: object) -> StoreError:
+    """The error of data that zkms did not write."""
+    return StoreError(f"overwritten by another program: {reason}", path=path)

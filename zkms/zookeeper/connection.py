@@ -1,11 +1,11 @@
-"""What flows over one connection: requests out, replies and events in, and the short steps they lead to.
+"""The traffic of one connection: requests out, replies and events in, and the short steps they lead to.
 
-kazoo makes the connection, shows the credentials, pings and says goodbye. In between its thread sleeps, and the hub's
-(hub.py) writes and reads here all that a session asks: what many threads ask at once leaves in one piece, and what has
-arrived is taken in one piece. Steps (see `post`) run there too, so that reading a queue needs no other thread and no
-locks. "The connection's thread" is whichever of the two has the flow in its hands. Nothing here ever blocks.
+kazoo makes the connection, shows the credentials, pings and ends the session. In between its thread sleeps, and the I/O
+thread (io_thread.py) writes and reads here all that a session asks: what many threads ask at once leaves in one piece,
+and what has arrived is taken in one piece. Steps (see `post`) run there too, so that reading a queue needs no other
+thread and no locks. "The connection's thread" is whichever of the two serves the connection. Nothing here ever blocks.
 
-Requests carry kazoo's own numbering, so its goodbye fits into the row: whatever is not answered to us is handed to it.
+Requests carry kazoo's own numbering, so that its goodbye fits into the row: what is not a reply to us is left to kazoo.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import EXCEPTIONS, ConnectionDropped
+from kazoo.handlers.threading import KazooTimeoutError
 
 from zkms.errors import ConnectionLost, ZkmsError, translate
-from zkms.zookeeper.io_thread import hub
+from zkms.zookeeper.io_thread import io_thread
+from zkms.zookeeper.kazoo_client import Client
 from zkms.zookeeper.wire import CHILD, DELETED, NO_NODE, Request, Watch, read_event
 
-log = logging.getLogger("zkms.session")
+log = logging.getLogger("zkms.zookeeper")
 CHUNK = 256 * 1024
 """Bytes read or written at once."""
 ROOM = 640 * 1024
@@ -62,7 +63,7 @@ class Connection:
     """The traffic of one kazoo client. `ask` and `post` may be called by any thread; the rest is the connection's."""
 
     def __init__(self) -> None:
-        self._client: KazooClient = None
+        self._client: Client
         self._chroot = 0
         self._lock = threading.Lock()
         self._open = False
@@ -81,23 +82,10 @@ class Connection:
         self._once: dict[str, dict[str, list[Watch]]] = {"data": {}, "children": {}}
         self._always: dict[str, Rung] = {}
 
-    def attach(self, client: KazooClient) -> None:
+    def attach(self, client: Client) -> None:
         """Carry this client's traffic."""
         self._client = client
         self._chroot = len(client.chroot)
-        client._connection._read = self._read_for_kazoo
-        write = client._connection._write
-
-        def write_for_kazoo(message: bytes, timeout: float) -> None:
-            """Its pings and its goodbye."""
-            write(self._take_half_written() + bytes(message), timeout)
-
-        client._connection._write = write_for_kazoo
-
-    def _take_half_written(self) -> bytes:
-        """What the socket has not taken yet of ours: nothing may come before it."""
-        unsent, self._out = self._out, b""
-        return unsent
 
     # -- any thread ----------------------------------------------------------------------------------------------
 
@@ -117,7 +105,7 @@ class Connection:
         self._ring()
 
     def _ring(self) -> None:
-        hub().ring(self)
+        io_thread().ring(self)
 
     def overdue(self, deadline: float) -> bool:
         """Whether nothing came for longer than `deadline` although something was asked, and nobody is busy with it."""
@@ -128,7 +116,7 @@ class Connection:
         return self._looked() - max(first.sent, self._heard_at) > deadline
 
     def _looked(self) -> float:
-        return hub().looked()
+        return io_thread().looked()
 
     # -- the connection begins and ends ---------------------------------------------------------------------------
 
@@ -162,7 +150,7 @@ class Connection:
             self._tell(watch)
 
     def dispose(self) -> None:
-        """Nothing flows any more, ever."""
+        """End for good: drop the steps that wait for a connection, too."""
         self.closed()
         self._steps.clear()
 
@@ -177,8 +165,8 @@ class Connection:
         self._always.pop(path, None)
 
     def wait(self, connection: socket.socket, goodbye: socket.socket, timeout: float) -> list[socket.socket]:
-        """In kazoo's select(): be carried until it has something to do; return the socket that it has to read."""
-        ready = hub().carry(self, connection, goodbye, timeout)
+        """In kazoo's select(): be served until it has something to do; return the socket that it has to read."""
+        ready = io_thread().carry(self, connection, goodbye, timeout)
         if goodbye in ready:
             self._run_steps()
             self._send(connection, wholly=True)
@@ -233,20 +221,22 @@ class Connection:
 
     def _gather(self) -> bytes:
         """The bytes of the requests to send next; they count as sent."""
+        if not self._unsent:
+            return b""
         parts: list[bytes] = []
         size = 0
-        kazoo = self._client._connection
+        xid = self._client.xid
         while self._unsent and size < CHUNK:
             try:
                 asked = self._unsent.popleft()
             except IndexError:
                 break
-            kazoo._xid = kazoo._xid % _LAST_XID + 1
-            asked.xid = kazoo._xid
+            asked.xid = xid = xid % _LAST_XID + 1
             raw = asked.request.raw
-            parts += (_HEAD.pack(len(raw) + 8, asked.xid, asked.request.code), raw)
+            parts += (_HEAD.pack(len(raw) + 8, xid, asked.request.code), raw)
             size += len(raw)
             self._unanswered.append(asked)
+        self._client.xid = xid
         return b"".join(parts)
 
     def _receive(self, connection: socket.socket, *, read: bool = False) -> bool:
@@ -261,7 +251,7 @@ class Connection:
                 raise ConnectionDropped("socket connection broken")
             self._have += count
             self._heard_at = time.monotonic()
-            self._client._connection.ping_outstanding.clear()  # a sign of life, of which kazoo knows nothing
+            self._client.heard()
             read = count == room or isinstance(connection, ssl.SSLSocket)
         if not self._have:
             return False
@@ -322,10 +312,10 @@ class Connection:
             self._event(frame)
             return True
         if xid == _PING:
-            self._client._connection.ping_outstanding.clear()
+            self._client.heard()
             return True
         if not self._unanswered or self._unanswered[0].xid != xid:
-            if not self._client._pending:
+            if not self._client.awaits_reply:
                 raise ConnectionDropped(f"an answer to nothing that was asked: {xid}")
             return False
         asked = self._unanswered.popleft()
@@ -365,11 +355,16 @@ class Connection:
             for watch in self._once[each].pop(path, ()):
                 self._tell(watch)
 
-    def _read_for_kazoo(self, length: int, timeout: float) -> bytes:
-        """kazoo's own way to read: first from what arrived with our answers."""
-        connection = self._client._connection
+    # -- for kazoo, on its own thread: see kazoo_client.py ----------------------------------------------------------
+
+    def take_half_written(self) -> bytes:
+        """Return the rest of a request that the socket has not taken wholly: nothing may be written before it."""
+        unsent, self._out = self._out, b""
+        return unsent
+
+    def read_for_kazoo(self, connection: socket.socket, length: int, timeout: float) -> bytes:
+        """Return the next bytes for kazoo, first from what arrived with our replies."""
         deadline = time.monotonic() + timeout
-        sock = connection._socket
         if not 0 <= length <= _LONGEST_REPLY:
             raise ConnectionDropped(f"an answer of {length} bytes is none of ZooKeeper's")
         if length > len(self._in):
@@ -378,10 +373,10 @@ class Connection:
             self._in = grown
         while self._have < length:
             left = max(0.0, deadline - time.monotonic())
-            if not _holds(sock) and not _ready(sock, select.POLLIN, left):
-                raise connection.handler.timeout_exception("socket time-out during read")
+            if not _holds(connection) and not _ready(connection, select.POLLIN, left):
+                raise KazooTimeoutError("socket time-out during read")
             try:
-                count = sock.recv_into(memoryview(self._in)[self._have : length])
+                count = connection.recv_into(memoryview(self._in)[self._have : length])
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 continue
             except OSError as error:

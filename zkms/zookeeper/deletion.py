@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 from zkms.errors import BadVersion, ConnectionLost, NodeMissing, NotEmpty, TransactionFailed
 from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Delete, Operation, transaction_size
+from zkms.zookeeper.recipes import attempt, in_chunks, stats_of
 from zkms.zookeeper.session import Session, failed_with
 
 BATCH = 1000
@@ -53,7 +53,7 @@ def _delete_all(
     deleted = 0
     parents: list[str] = []
     under_way: deque[tuple[list[str], Future[list[Any]]]] = deque()
-    chunks = _chunks(paths, session.overhead)
+    chunks = _chunks(session, paths)
     chunk = next(chunks, None)
     lost = False
     session.wait_connected(session.config.request_timeout)
@@ -79,25 +79,27 @@ def _delete_all(
     return deleted, parents
 
 
-def _chunks(paths: list[str], overhead: int) -> Iterator[list[str]]:
-    """As many as one transaction holds."""
-    chunk: list[str] = []
-    size = 0
-    for path in paths:
-        added = transaction_size([Delete(path)], overhead)
-        if chunk and (len(chunk) >= BATCH or size + added > BATCH_BYTES):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(path)
-        size += added
-    if chunk:
-        yield chunk
+def _chunks(session: Session, paths: Iterable[str]) -> Iterator[list[str]]:
+    """As many as one transaction deletes."""
+    return in_chunks(paths, lambda path: (1, transaction_size([Delete(path)], session.overhead)), BATCH, BATCH_BYTES)
 
 
 def _with_children(session: Session, paths: list[str]) -> list[str]:
-    replies = [(path, session.exists_async(path)) for path in paths]
-    stats = [(path, session.answer(reply, partial(session.exists_async, path))) for path, reply in replies]
-    return [path for path, stat in stats if stat is not None and stat.numChildren]
+    return [path for path, stat in stats_of(session, paths, str).items() if stat.numChildren]
+
+
+def delete_many(
+    session: Session, paths: Iterable[str], version: int = -1, done: Callable[[list[str]], None] = lambda _paths: None
+) -> None:
+    """Delete znodes without children, many in a transaction, and tell `done` of each lot; the missing are passed over.
+
+    One that has another `version` (-1: any) raises `BadVersion`.
+    """
+    for chunk in _chunks(session, paths):
+        if not attempt(session, [Delete(path, version) for path in chunk], NodeMissing).stored:
+            for path in chunk:
+                attempt(session, [Delete(path, version)], NodeMissing)
+        done(chunk)
 
 
 def delete_queue(

@@ -1,11 +1,11 @@
 """The one thread of a process that carries the traffic of all its connections.
 
-Each connection has a kazoo client, whose thread connects, pings and says goodbye; in between it hands its flow over to
-the hub (`carry`) and sleeps. A process with a hundred connections then has one thread that competes with the handlers
-for Python's lock, and not a hundred, which all wake when a frame is fanned out.
+Each connection has a kazoo client, whose thread connects, pings and ends the session; in between it lets the I/O thread
+serve the connection (`carry`) and sleeps. A process with a hundred connections then has one thread that competes with
+the handlers for Python's lock, and not a hundred, which all wake when a frame is fanned out.
 
-Only the hub's thread touches a flow that it carries, and only its sockets are watched here. It gives a flow back when
-its time is over, when there is something for kazoo to read, and with the error when its connection has broken.
+Only the I/O thread touches a connection that it serves, and only its sockets are watched here. `carry` returns when its
+time is over, when there is something for kazoo to read, and raises the error when the connection has broken.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import Protocol
 
 from kazoo.exceptions import ConnectionDropped
 
-log = logging.getLogger("zkms.session")
+log = logging.getLogger("zkms.zookeeper")
 LINGER = 1.0
-"""Seconds that the thread waits for a flow, when it has none, before it ends."""
+"""Seconds that the thread waits for a connection, when it has none, before it ends."""
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class Carried(Protocol):
-    """What the hub carries: each call does what can be done at once, never waits, and may raise."""
+    """A connection to be served: each call does what can be done at once, never waits, and may raise."""
 
     listed: bool
-    """Whether the hub knows that there is something to do."""
+    """Whether the I/O thread knows that there is something to do."""
 
     def work(self, connection: socket.socket, *, read: bool) -> bool:
         """Receive if `read`, run steps, send; True if the next that has arrived is for kazoo."""
@@ -45,12 +45,12 @@ class Carried(Protocol):
 
 
 class _Visit:
-    """A flow on its way through the hub, from `carry` to its return."""
+    """A connection that is being served, from `carry` to its return."""
 
-    __slots__ = ("back", "connection", "deadline", "error", "flow", "goodbye", "mask", "ready")
+    __slots__ = ("back", "carried", "connection", "deadline", "error", "goodbye", "mask", "ready")
 
-    def __init__(self, flow: Carried, connection: socket.socket, goodbye: socket.socket, deadline: float) -> None:
-        self.flow = flow
+    def __init__(self, carried: Carried, connection: socket.socket, goodbye: socket.socket, deadline: float) -> None:
+        self.carried = carried
         self.connection = connection
         self.goodbye = goodbye
         self.deadline = deadline
@@ -60,15 +60,15 @@ class _Visit:
         self.back = threading.Event()
 
 
-class Hub:
-    """Carries flows. `carry` is called by the thread of each connection, `ring` by any thread."""
+class IoThread:
+    """Serves connections. `carry` is called by the thread of each connection, `ring` by any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._arrivals: deque[_Visit] = deque()
         self._rung: deque[Carried] = deque()
-        """Flows that have something to do, each of them once."""
+        """Connections that have something to do, each of them once."""
         self._visits: dict[Carried, _Visit] = {}
         self._next = float("inf")
         """No visit ends before this."""
@@ -81,14 +81,14 @@ class Hub:
     # -- any thread ----------------------------------------------------------------------------------------------
 
     def carry(
-        self, flow: Carried, connection: socket.socket, goodbye: socket.socket, timeout: float
+        self, carried: Carried, connection: socket.socket, goodbye: socket.socket, timeout: float
     ) -> list[socket.socket]:
-        """Carry a flow for `timeout` seconds; return earlier with the socket that kazoo has to read."""
-        visit = _Visit(flow, connection, goodbye, time.monotonic() + timeout)
+        """Serve a connection for `timeout` seconds; return earlier with the socket that kazoo has to read."""
+        visit = _Visit(carried, connection, goodbye, time.monotonic() + timeout)
         with self._lock:
             self._arrivals.append(visit)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="zkms-hub", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="zkms-io", daemon=True)
                 self._thread.start()
         self._wake()
         visit.back.wait()
@@ -96,11 +96,11 @@ class Hub:
             raise visit.error
         return visit.ready
 
-    def ring(self, flow: Carried) -> None:
-        """There is something to do for a flow. Nothing comes of it while it is not carried: it begins with a look."""
-        if not flow.listed:
-            flow.listed = True
-            self._rung.append(flow)
+    def ring(self, carried: Carried) -> None:
+        """There is something to do for a connection. One that is not served now is looked at when that begins."""
+        if not carried.listed:
+            carried.listed = True
+            self._rung.append(carried)
             self._wake()
 
     def _wake(self) -> None:
@@ -118,7 +118,7 @@ class Hub:
         """Until when all that had arrived has been read."""
         return time.monotonic() if self._asleep else self._looked
 
-    # -- the hub's thread ----------------------------------------------------------------------------------------
+    # -- the I/O thread ------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         with selectors.DefaultSelector() as selector:
@@ -127,19 +127,19 @@ class Hub:
             while going:
                 try:
                     going = self._turn(selector)
-                except Exception as error:  # of our own making: whoever is carried is told, and none waits for ever
-                    log.exception("the hub failed: all connections are made anew")
+                except Exception as error:  # a bug: whoever is served is told, and none waits for ever
+                    log.exception("the I/O thread failed: all connections are made anew")
                     for visit in list(self._visits.values()):
-                        self._leave(selector, visit, [], ConnectionDropped(f"the hub failed: {error!r}"))
+                        self._leave(selector, visit, [], ConnectionDropped(f"the I/O thread failed: {error!r}"))
 
     def _turn(self, selector: selectors.BaseSelector) -> bool:
         """What there is to do, then what arrives next; False if nobody needs the thread any more."""
         while self._arrivals:
             self._admit(selector, self._arrivals.popleft())
         for _ in range(len(self._rung)):  # those that are rung meanwhile come next time
-            flow = self._rung.popleft()
-            flow.listed = False
-            visit = self._visits.get(flow)
+            carried = self._rung.popleft()
+            carried.listed = False
+            visit = self._visits.get(carried)
             if visit is not None:
                 self._work(selector, visit)
         if not self._visits and not self._arrivals and self._ends(selector):
@@ -179,29 +179,29 @@ class Hub:
             return True
 
     def _admit(self, selector: selectors.BaseSelector, visit: _Visit) -> None:
-        self._visits[visit.flow] = visit
+        self._visits[visit.carried] = visit
         self._next = min(self._next, visit.deadline)
         try:
-            selector.register(visit.connection, visit.mask, visit.flow)
-            selector.register(visit.goodbye, READ, visit.flow)
+            selector.register(visit.connection, visit.mask, visit.carried)
+            selector.register(visit.goodbye, READ, visit.carried)
         except (OSError, ValueError, KeyError) as error:  # closed in the meantime
             self._leave(selector, visit, [], error)
             return
         self._work(selector, visit)
 
     def _work(self, selector: selectors.BaseSelector, visit: _Visit, *, read: bool = False) -> None:
-        flow = visit.flow
+        carried = visit.carried
         try:
-            if flow.work(visit.connection, read=read):
+            if carried.work(visit.connection, read=read):
                 self._leave(selector, visit, [visit.connection])
                 return
-            more, unsent = flow.wants(visit.connection)
+            more, unsent = carried.wants(visit.connection)
             mask = READ | WRITE if unsent else READ
             if mask != visit.mask:
                 visit.mask = mask
-                selector.modify(visit.connection, mask, flow)
+                selector.modify(visit.connection, mask, carried)
             if more:
-                self.ring(flow)
+                self.ring(carried)
         except BaseException as error:  # noqa: BLE001 - it is raised on the connection's own thread
             self._leave(selector, visit, [], error)
 
@@ -209,7 +209,7 @@ class Hub:
         now = time.monotonic()
         for visit in [visit for visit in self._visits.values() if visit.deadline <= now]:
             try:
-                for_kazoo = visit.flow.look(visit.connection)
+                for_kazoo = visit.carried.look(visit.connection)
             except BaseException as error:  # noqa: BLE001 - as above
                 self._leave(selector, visit, [], error)
             else:
@@ -226,23 +226,23 @@ class Hub:
         for each in (visit.connection, visit.goodbye):
             with contextlib.suppress(KeyError, ValueError, OSError):
                 selector.unregister(each)
-        del self._visits[visit.flow]
+        del self._visits[visit.carried]
         visit.ready, visit.error = ready, error
         visit.back.set()
 
 
-_hub = Hub()
+_io_thread = IoThread()
 
 
-def hub() -> Hub:
-    """The hub of this process."""
-    return _hub
+def io_thread() -> IoThread:
+    """The I/O thread of this process."""
+    return _io_thread
 
 
 def _renew() -> None:
     """The parent's thread is not in this process, and its sockets are not ours."""
-    global _hub
-    _hub = Hub()
+    global _io_thread
+    _io_thread = IoThread()
 
 
 os.register_at_fork(after_in_child=_renew)

@@ -21,7 +21,7 @@ class Create(msgspec.Struct, frozen=True):
     ephemeral: bool = False
     sequence: bool = False
     acl: bytes = b""
-    """As access.py makes it; empty for that of the session, or of the znode's place."""
+    """As tree/acl.py makes it; empty for that of the session, or of the znode's place."""
 
     def __str__(self) -> str:
         return f"create {self.path}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from zkms.errors import NodeExists, NodeMissing, StoreError, TransactionFailed
-from zkms.zookeeper.operations import Create, Operation
+from zkms.errors import ConnectionLost, NodeExists, NodeMissing, StoreError, TransactionFailed
+from zkms.zookeeper.operations import Create, Delete, Operation
 from zkms.zookeeper.session import Session
 from zkms.zookeeper.wire import Stat
 
@@ -48,16 +48,27 @@ def attempt(
         return Attempt([], error)
 
 
+def absent(path: str) -> tuple[Operation, Operation]:
+    """Operations that refuse a transaction with `NodeExists` if a znode is there, and leave nothing behind."""
+    return Create(path), Delete(path)
+
+
 def create_if_missing(session: Session, *paths: str, data: bytes = b"", deadline: float | None = None) -> bool:
-    """Make each of these persistent znodes that is not there, parents first; True if one of them was made.
+    """Make each of these persistent znodes that is not there, parents first; True if one of them was made, or may be.
 
     Looks first: ZooKeeper refuses a create for lack of rights before it says that the znode is there. `NodeMissing` if
     a parent that is not among them is missing.
     """
     made = False
     for path in paths:
-        if session.exists(path, deadline=deadline) is None:
-            made = attempt(session, [Create(path, data)], NodeExists, deadline=deadline).stored or made
+        while session.exists(path, deadline=deadline) is None:
+            try:
+                made = attempt(session, [Create(path, data)], NodeExists, deadline=deadline).stored or made
+                break
+            except ConnectionLost as error:
+                if not error.outcome_unknown:
+                    raise
+                made = True  # or not: a look tells whether it is there now
     return made
 
 
@@ -93,6 +104,48 @@ def read_many(
                     raise
                 failed(thing, error)
     return answers
+
+
+def grandchildren_of(
+    session: Session,
+    path: str,
+    only: Callable[[str], bool] = lambda _name: True,
+    failed: Callable[[str, StoreError], None] | None = None,
+) -> dict[str, tuple[list[str], Stat]]:
+    """By the name of each child of a znode: the sorted names of that child's children, and its Stat.
+
+    `only` chooses among the children. Those that are deleted meanwhile are left out, as in `read_many`.
+    """
+    chosen = filter(only, children_of(session, path))
+    listed = read_many(session, chosen, lambda name: session.children_async(f"{path}/{name}"), failed)
+    return {name: (sorted(below), stat) for name, (below, stat) in listed.items()}
+
+
+def stats_of(session: Session, things: Iterable[A], path: Callable[[A], str]) -> dict[A, Stat]:
+    """The Stat of each thing's znode; things without a znode are left out."""
+    stats = read_many(session, things, lambda thing: session.exists_async(path(thing)))
+    return {thing: stat for thing, stat in stats.items() if stat is not None}
+
+
+def in_chunks(
+    things: Iterable[A], measure: Callable[[A], tuple[int, int]], most: int, most_bytes: int
+) -> Iterator[list[A]]:
+    """Split things, in their order, into lists that stay within two limits; what exceeds one by itself is alone.
+
+    `measure` tells how many a thing counts for, and its bytes.
+    """
+    chunk: list[A] = []
+    count = size = 0
+    for thing in things:
+        more, added = measure(thing)
+        if chunk and (count + more > most or size + added > most_bytes):
+            yield chunk
+            chunk, count, size = [], 0, 0
+        chunk.append(thing)
+        count += more
+        size += added
+    if chunk:
+        yield chunk
 
 
 def count_created(stat: Stat) -> int:

@@ -1,10 +1,9 @@
 """The one seam to ZooKeeper: what is above it never sees kazoo.
 
 A session owns the connection and its liveness. Requests are pipelined and answered in order, by a Future or by a call
-on the connection's thread (see flow.py). Every request has a deadline: an answer that is overdue means a black hole, so
-the connection is dropped and kazoo connects elsewhere. A kazoo client whose connection thread died is replaced. When
-ZooKeeper has expired the session, a new one is opened and `generation` grows: whoever holds ephemerals compares it and
-registers again.
+on the connection's thread (see connection.py). Every request has a deadline: if a reply is overdue, the connection is
+dropped and kazoo connects elsewhere. A kazoo client whose connection thread died is replaced. When ZooKeeper has
+expired the session, a new one is opened and `generation` grows: whoever has ephemerals compares it and registers again.
 
 Threads: the connection's, on which answers, events, changes of state and posted steps are told: nothing told there may
 wait for ZooKeeper. And `zkms-session`, which looks after deadlines and the dead client, and never waits either.
@@ -18,12 +17,11 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError
 from kazoo.protocol.states import KazooState, KeeperState
 
@@ -40,9 +38,9 @@ from zkms.errors import (
     ZkmsError,
     translate,
 )
-from zkms.tree.acl import Access, Rights, identity
+from zkms.security import Access, identity
 from zkms.zookeeper.connection import Connection, Done, Rung
-from zkms.zookeeper.kazoo_client import Handler, dispose, new_client
+from zkms.zookeeper.kazoo_client import Client
 from zkms.zookeeper.operations import MAX_TRANSACTION, USUAL_ACL, Operation
 from zkms.zookeeper.probe import diagnose
 from zkms.zookeeper.wire import (
@@ -60,7 +58,7 @@ from zkms.zookeeper.wire import (
     acl_bytes,
 )
 
-log = logging.getLogger("zkms.session")
+log = logging.getLogger("zkms.zookeeper")
 TICK = 0.25
 FORGET_AFTER = 3
 """Reply deadlines, so two session times, without a connection after which no server is too old for us."""
@@ -69,7 +67,7 @@ REVIVE_AFTER = 1.0
 """Seconds between two replacements of a dead kazoo client at the least."""
 
 T = TypeVar("T")
-__all__ = ["Session", "Stat", "State", "failed_with"]
+__all__ = ["AclPolicy", "Session", "Stat", "State", "failed_with"]
 
 
 class State(enum.Enum):
@@ -82,6 +80,30 @@ class State(enum.Enum):
     REFUSED = "refused"
     """ZooKeeper does not accept our credentials, or we cannot even show them."""
     CLOSED = "closed"
+
+
+class AclPolicy(Protocol):
+    """Who may do what in a tree where roles trust each other with little: the tree's own, see tree/acl.py."""
+
+    access: Access
+    owner: tuple[str, ...]
+    """Who we are as a subscriber: what our registrations say."""
+    cleans: bool
+    """Whether we may do a cleaner's work."""
+    usual: int
+    """Bytes of an ACL as most znodes have it."""
+
+    def __call__(self, path: str) -> bytes:
+        """The ACL of a znode that we make, by its place."""
+
+    def readers(self, owner: tuple[str, ...]) -> tuple[bytes, ...]:
+        """What makes up the ACL of an entry or a body that is for `owner` alone."""
+
+    def accepts(self, owner: tuple[str, ...]) -> bool:
+        """Whether a registration's owner is one of the subscribers, so that it may be sent something."""
+
+    def differing(self, path: str, found: Mapping[str, int]) -> list[str]:
+        """Who may do more or less with a znode than the policy says; `found` is what ZooKeeper tells of its ACL."""
 
 
 class Session:
@@ -109,14 +131,14 @@ class Session:
         """Since when we are not connected."""
         self._tls = config.tls.context() if config.tls else None
         self._acl = acl_bytes(config.effective_acl)
-        self._flow = Connection()
+        self._connection = Connection()
         _sessions.add(self)
-        self._client, self._handler = self._new_client(None)
+        self._client = self._new_client(None)
         self._chroot: str = self._client.chroot
         self.overhead = len(self._chroot.encode()) + max(0, len(self._acl) - USUAL_ACL)
         """Bytes that an operation of ours has more than usual: what `transaction_size` wants to know."""
-        self.rights: Rights | None = None
-        """By what ACLs are chosen, in a tree that has a policy: see access.py."""
+        self.rights: AclPolicy | None = None
+        """By what ACLs are chosen, in a tree that has a policy."""
         self._keeper = threading.Thread(target=self._keep, name="zkms-session", daemon=True)
 
     # -- life ----------------------------------------------------------------------------------------------------
@@ -152,18 +174,19 @@ class Session:
         self._stop.set()
         if self._keeper.is_alive() and self._keeper is not threading.current_thread():
             self._keeper.join()
-        dispose(self._client, self._handler)
-        self._flow.dispose()
+        self._client.dispose()
+        self._connection.dispose()
 
-    def _new_client(self, client_id: tuple[int, bytes] | None) -> tuple[KazooClient, Handler]:
+    def _new_client(self, client_id: tuple[int, bytes] | None) -> Client:
         def granted(read_timeout: float) -> None:
             self.timeout = read_timeout * 3 / 2
             self._reply_deadline = max(1.0, read_timeout)
             self._on_connected(client)
 
-        client, handler = new_client(self.config, client_id, self._flow, seen=self._seen, granted=granted)
+        client = Client(self.config, client_id, self._connection, seen=self._seen, granted=granted)
+        self._connection.attach(client)
         client.add_listener(lambda state: self._on_disconnected(client, state))
-        return client, handler
+        return client
 
     def _seen(self) -> int:
         """The newest transaction that we know of; a server that lags behind it does not accept us.
@@ -179,7 +202,7 @@ class Session:
 
     # Both on the connection's thread: note it, tell the listeners, never block.
 
-    def _on_connected(self, client: KazooClient) -> None:
+    def _on_connected(self, client: Client) -> None:
         with self._changed:
             if client is not self._client or self.state is State.CLOSED:
                 return
@@ -187,11 +210,11 @@ class Session:
             if previous is None or self.client_id is None or previous[0] != self.client_id[0]:
                 self.generation += 1
             self._lost = None
-            self._flow.opened()
+            self._connection.opened()
             self._change(State.CONNECTED)
         self._tell()
 
-    def _on_disconnected(self, client: KazooClient, state: str) -> None:
+    def _on_disconnected(self, client: Client, state: str) -> None:
         with self._changed:
             if state == KazooState.CONNECTED or client is not self._client or self.state is State.CLOSED:
                 return
@@ -200,7 +223,7 @@ class Session:
             # kazoo takes a connection that breaks while SASL is spoken for a refusal: once accepted, we do not.
             refused = client.client_state == KeeperState.AUTH_FAILED and self.generation == 0
             self._change(State.REFUSED if refused else State.SUSPENDED)
-        self._flow.closed()
+        self._connection.closed()
         self._tell()
 
     def _change(self, state: State) -> None:
@@ -221,10 +244,10 @@ class Session:
     def _keep(self) -> None:
         while not self._stop.wait(TICK):
             try:
-                if self._flow.overdue(self._reply_deadline):
+                if self._connection.overdue(self._reply_deadline):
                     log.warning("no answer for %.1f s: dropping the connection", self._reply_deadline)
-                    self._handler.drop()
-                if self._handler.ended.is_set() and self.state is not State.REFUSED:
+                    self._client.drop()
+                if self._client.ended and self.state is not State.REFUSED:
                     self._revive()
             except Exception:
                 log.exception("looking after the session failed")
@@ -232,8 +255,8 @@ class Session:
     def _revive(self) -> None:
         """Replace a client whose connection thread died, taking over its session if that still lives."""
         with self._changed:
-            dead, handler = self._client, self._handler
-            failure = handler.failure or AuthFailedError("the credentials were refused, or the connection broke")
+            dead = self._client
+            failure = dead.failure or AuthFailedError("the credentials were refused, or the connection broke")
             if self.generation == 0:  # it would only die again
                 self._failure = translate(failure)
                 self._change(State.REFUSED)
@@ -242,17 +265,17 @@ class Session:
                 return
             self._revived = time.monotonic()
             log.error("replacing kazoo's client, whose connection thread died: %r", failure)
-            self._client, self._handler = self._new_client(self.client_id)
+            self._client = self._new_client(self.client_id)
             self.state = State.SUSPENDED
-        dispose(dead, handler)
-        self._flow.closed()
+        dead.dispose()
+        self._connection.closed()
         self._client.start_async()
 
     # -- requests ------------------------------------------------------------------------------------------------
 
     def post(self, step: Callable[..., None], *args: Any) -> None:
         """Run a short step, which never waits, on the connection's thread; while there is none, it waits for one."""
-        self._flow.post(step, *args)
+        self._connection.post(step, *args)
 
     def get_async(self, path: str, watch: Watch | None = None) -> Future[tuple[bytes, Stat]]:
         """A znode's data and stat. `watch` is called once, on a change or when the connection is lost."""
@@ -325,17 +348,17 @@ class Session:
 
     def watch_children(self, path: str, rung: Rung, done: Done) -> None:
         """On the connection's thread: hear of every event at and below a znode until the connection ends."""
-        self._flow.watch_always(path, rung)
+        self._connection.watch_always(path, rung)
         self._call(AddWatch(self._chroot, path), done)
 
     def watch_children_no_more(self, path: str) -> None:
         """On the connection's thread: undo `watch_children`; whether the server hears it makes no difference to us."""
-        self._flow.watch_no_more(path)
+        self._connection.watch_no_more(path)
         self._call(RemoveWatches(self._chroot, path), _ignore)
 
     def _call(self, request: Request, done: Done) -> None:
         self.check_process()
-        if self.state is not State.CONNECTED or not self._flow.ask(request, done):
+        if self.state is not State.CONNECTED or not self._connection.ask(request, done):
             done(None, self._unsent(request.path))
 
     def _unsent(self, path: str | None) -> ZkmsError:
@@ -372,11 +395,10 @@ class Session:
         """`acl_async`, tried again over reconnects until the request time-out."""
         return self._read(lambda: self.acl_async(path), None)
 
-    def adopt(self, access: Access, root: str) -> None:
-        """From now on, go by this policy when znodes are made below `root`."""
-        if self.rights is None or self.rights.access != access:
-            self.rights = Rights(access, root, self.identities())
-            self.overhead = len(self._chroot.encode()) + max(0, self.rights.usual - USUAL_ACL)
+    def adopt(self, policy: AclPolicy) -> None:
+        """From now on, choose the ACLs of the znodes we make by this policy."""
+        self.rights = policy
+        self.overhead = len(self._chroot.encode()) + max(0, policy.usual - USUAL_ACL)
 
     def identities(self) -> frozenset[str]:
         """Who we are in ACLs. The server tells that of certificates and SASL, but of digest no more than the user."""

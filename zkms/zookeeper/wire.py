@@ -265,8 +265,12 @@ class Multi(Request):
 
 def acl_bytes(acl: Sequence[ACL]) -> bytes:
     """An ACL as a create carries it."""
-    entries = [_INT.pack(entry.perms) + _text(entry.id.scheme) + _text(entry.id.id) for entry in acl]
-    return _INT.pack(len(entries)) + b"".join(entries)
+    return _INT.pack(len(acl)) + b"".join(acl_entry(each.perms, each.id.scheme, each.id.id) for each in acl)
+
+
+def acl_entry(bits: int, scheme: str, name: str) -> bytes:
+    """One identity's rights, as a part of an ACL."""
+    return _INT.pack(bits) + _text(scheme) + _text(name)
 
 
 def read_event(event: memoryview, offset: int) -> tuple[int, str]:

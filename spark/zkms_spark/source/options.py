@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zkms import Bus, InvalidArgument, Tls, connect
-from zkms.config import Config, check_seconds
+from zkms.checks import check_seconds
+from zkms.config import Config
 from zkms.names import check_name, check_subscription, check_topic
 from zkms.replay.stage import DEFAULT_BYTES
 from zkms.trail import Trail

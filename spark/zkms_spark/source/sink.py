@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, Wri
 from pyspark.sql.types import StructType
 
 from zkms import InvalidArgument
+from zkms.connect import committing
 from zkms.replay.stage import Chunk, Committer, Stage, new_job, new_run
 from zkms.tree.paths import Tree
 from zkms.zookeeper.session import Session
@@ -76,7 +77,9 @@ class Writing:
 
     def committer(self, job: str) -> Committer:
         """Of what was staged for this job."""
-        return Committer(self.options.connect, job, if_nobody=self.options.if_nobody)
+        return Committer(
+            lambda producer: committing(self.options.connect(producer)), job, if_nobody=self.options.if_nobody
+        )
 
 
 class ZkmsWriter(Writing, DataSourceWriter):

@@ -136,7 +136,7 @@ class ZkmsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _opened(self) -> Cursor:
         if self._cursor is None:
             bus = self.options.connect()
-            cursor = Cursor(bus, self.topic, self.name, strict=self.options.strict, timeout=self.options.timeout)
+            cursor = Cursor(bus.parts, self.topic, self.name, strict=self.options.strict, timeout=self.options.timeout)
             try:
                 cursor.open(takeover=self.options.takeover, patience=self.options.timeout)
             except BaseException:

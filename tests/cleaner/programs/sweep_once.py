@@ -20,9 +20,9 @@ if broken:
 purge.BATCH = 50
 purge.IN_FLIGHT = 1
 bus = zkms.connect(hosts, root, cleaner=False, session_timeout=2.0)
-lead = Election(bus.session, bus.tree, bus.client_id).lead()
+lead = Election(bus.parts.session, bus.parts.tree, bus.client_id).lead()
 assert lead is not None
-generation = bus.session.generation
+generation = bus.parts.session.generation
 steps = 0
 
 
@@ -34,13 +34,13 @@ def count() -> bool:
         print("at", step, flush=True)
         sys.stdin.readline()
         # The worst case for fencing: a new session stands, and the old sweep goes on over it as if nothing was.
-        while bus.session.generation == generation or bus.session.state is not State.CONNECTED:
+        while bus.parts.session.generation == generation or bus.parts.session.state is not State.CONNECTED:
             time.sleep(0.01)
     return False
 
 
 try:
-    Sweeper(bus.session, bus.tree, grace=0.0, stopped=count).sweep(lead)
+    Sweeper(bus.parts.session, bus.parts.tree, grace=0.0, stopped=count).sweep(lead)
     print("finished", flush=True)
 except TransactionFailed as error:
     print("refused" if error.operation.path == lead.path else error, flush=True)

@@ -40,7 +40,7 @@ def main(kind: str, hosts: str, root: str, trail: str) -> None:
         print("ready", flush=True)
         subscription.ack(subscription.fetch(2, timeout=60))
     else:
-        cursor = Cursor(bus, "users", "etl")
+        cursor = Cursor(bus.parts, "users", "etl")
         cursor.open()
         await_line(Path(trail), "subscribed")
         print("ready", flush=True)

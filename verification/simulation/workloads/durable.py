@@ -82,7 +82,7 @@ class Durable(Workload):
 
     def _gives_up(self, bus: zkms.Bus) -> bool:
         """Whether a reader has had enough of a ZooKeeper that does not answer."""
-        return bus.session.state is not State.CONNECTED and self.chance(0.5)
+        return bus.parts.session.state is not State.CONNECTED and self.chance(0.5)
 
     def _work(self, bus: zkms.Bus, sub: zkms.Consumer, client: str) -> None:
         """Until the subscription is somebody else's, or we have had enough of it."""

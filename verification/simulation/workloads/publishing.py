@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import zkms
-import zkms.message.encode
+import zkms.publish.budget
 
 if TYPE_CHECKING:
     from verification.simulation.workloads.base import Workload
@@ -27,7 +27,7 @@ SHORT = 0.25
 Place = tuple[str, int]
 """Publisher and number."""
 
-vars(zkms.message.encode)["MAX_PER_FRAME"] = FRAME
+vars(zkms.publish.budget)["MAX_PER_FRAME"] = FRAME
 
 
 @dataclass

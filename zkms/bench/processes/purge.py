@@ -40,12 +40,12 @@ def cleaner(site: Site, znodes: int) -> Purge:
             if time.monotonic() > deadline:
                 raise BenchFailed(f"a killed subscriber's session has not ended after {PATIENCE:g} s")
             time.sleep(0.05)
-        fill(place.address, f"{bus.tree.queue(name, place.topic)}/{entry_prefix(1, len(PAYLOAD))}", znodes)
-        lead = Election(bus.session, bus.tree, "bench").lead()
+        fill(place.address, f"{bus.parts.tree.queue(name, place.topic)}/{entry_prefix(1, len(PAYLOAD))}", znodes)
+        lead = Election(bus.parts.session, bus.parts.tree, "bench").lead()
         if lead is None:
             raise BenchFailed("the benchmark's cleaner does not lead in its own root")
         began = time.monotonic()
-        swept = Sweeper(bus.session, bus.tree, grace=0.0).sweep(lead)
+        swept = Sweeper(bus.parts.session, bus.parts.tree, grace=0.0).sweep(lead)
         seconds = time.monotonic() - began
     finally:
         bus.close()

@@ -13,8 +13,9 @@ from tempfile import TemporaryDirectory
 from zkms.bench.algorithms.algorithm import BenchPlace
 from zkms.bench.processes.meter import ServerMeter
 from zkms.cli.connection import CONNECT_TIMEOUT, read_auth, read_tls
-from zkms.config import Config, parse_auth
+from zkms.config import Config
 from zkms.errors import StoreError
+from zkms.security import parse_auth
 from zkms.server.embedded import EmbeddedZooKeeper
 from zkms.server.words import ask
 from zkms.zookeeper.deletion import delete_children

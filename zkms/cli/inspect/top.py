@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from zkms.admin.overview import GroupRow, Overview, TopicRow, TreeWatcher
 from zkms.cli.connection import inspect
 from zkms.cli.failure import Failure
 from zkms.cli.inspect.groups import lag
-from zkms.cli.inspect.overview import GroupRow, Overview, TopicRow, Watcher
 from zkms.cli.options import CommandSettings, Seconds, settings
 from zkms.cli.output import clock, duration, plural, print_json, safe, width
 from zkms.errors import ConnectionLost
@@ -52,7 +52,7 @@ def top(settings: CommandSettings, interval: float, once: bool) -> None:
     Where standard output is no terminal, and with --json, it is as with --once.
     """
     with inspect(settings) as inspector:
-        watcher = Watcher(inspector)
+        watcher = TreeWatcher(inspector.session, inspector.tree)
         where = f"{inspector.session.config.hosts}{inspector.tree.root}"
         if once or settings.json or not sys.stdout.isatty():
             watcher.look()
@@ -75,7 +75,7 @@ def _console() -> Console:
     return Console(highlight=False)
 
 
-def _watch(watcher: Watcher, where: str, interval: float) -> None:
+def _watch(watcher: TreeWatcher, where: str, interval: float) -> None:
     console = _console()
     from rich.live import Live
 

@@ -7,20 +7,18 @@ from typing import Any
 
 import click
 
-from zkms.admin.dead_letters import DeadLetterInfo, DeadLetters, LetterPlace
+from zkms.admin.dead_letters import DeadLetterInfo, DeadLetterPlace, DeadLetters
 from zkms.cli.connection import Inspector, inspect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.options import CommandSettings, settings, trail_option
 from zkms.cli.output import clock, confirmed, data_json, data_text, escape, plural, print_json, print_table
 from zkms.cli.progress import Progress
+from zkms.config import as_trail
 from zkms.errors import ConnectionLost, InvalidArgument, NotSubscribed, QueueFull, StoreError, ZkmsError
 from zkms.names import check_name, check_topic, new_client_id
 from zkms.trail.recorder import recording
-from zkms.trail.settings import as_trail
 
-CHUNK = 500
-"""Letters that are read at a time."""
 Chosen = tuple[str, ...]
 
 
@@ -113,13 +111,12 @@ def requeue(
         chosen = None if everything else _chosen(letters, places, ids)
         try:
             with Progress("letters", len(places if chosen is None else chosen)) as progress:
-                for start in range(0, len(places) if chosen is None else 1, CHUNK):
-                    for letter in letters.read(places[start : start + CHUNK]) if chosen is None else chosen:
-                        if _requeue(letters, letter):
-                            requeued += 1
-                        else:
-                            kept += 1
-                        progress.add(1)
+                for letter in letters.each(places) if chosen is None else chosen:
+                    if _requeue(letters, letter):
+                        requeued += 1
+                    else:
+                        kept += 1
+                    progress.add(1)
         except ZkmsError as error:
             error.add_note(f"{plural(requeued, 'letter')} had been requeued before that")
             raise
@@ -183,7 +180,9 @@ def _check_choice(ids: Chosen, everything: bool) -> None:
         raise click.UsageError("give either IDs, as 'zkms dead list' shows them, or --all")
 
 
-def _find(inspector: Inspector, topic: str | None, subscription: str | None) -> tuple[DeadLetters, list[LetterPlace]]:
+def _find(
+    inspector: Inspector, topic: str | None, subscription: str | None
+) -> tuple[DeadLetters, list[DeadLetterPlace]]:
     if topic is not None:
         check_topic(topic)
     if subscription is not None:
@@ -192,11 +191,9 @@ def _find(inspector: Inspector, topic: str | None, subscription: str | None) -> 
     return letters, letters.find(topic, subscription)
 
 
-def _chosen(letters: DeadLetters, places: list[LetterPlace], ids: Chosen) -> list[DeadLetterInfo]:
-    wanted = set(ids)
-    found = []
-    for start in range(0, len(places), CHUNK):
-        found += [letter for letter in letters.read(places[start : start + CHUNK]) if letter.id in wanted]
+def _chosen(letters: DeadLetters, places: list[DeadLetterPlace], ids: Chosen) -> list[DeadLetterInfo]:
+    wanted = {*ids}
+    found = [letter for letter in letters.each(places) if letter.id in wanted]
     missing = wanted - {letter.id for letter in found}
     if missing:
         raise Failure(f"there is no dead letter {escape(min(missing))!r}; 'zkms dead list' tells which there are")

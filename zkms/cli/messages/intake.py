@@ -54,7 +54,7 @@ class Intake:
         self._drain = drain
         self._json = as_json
         self._max_attempts = max_attempts
-        self._groups = Groups(bus.session, bus.tree)
+        self._groups = Groups(bus.parts.session, bus.parts.tree)
 
     def run(self) -> None:
         """Until the end; `Failure` if that came too soon."""

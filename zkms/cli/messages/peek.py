@@ -6,19 +6,17 @@ from itertools import repeat
 from typing import Any
 
 import click
-import msgspec
 
+from zkms.admin.peek import HUGE, Peeked, PeekedEntry, QueueTooLong
+from zkms.admin.peek import peek as look
 from zkms.cli.connection import Inspector, inspect
 from zkms.cli.failure import Failure
 from zkms.cli.options import CommandSettings, settings
 from zkms.cli.output import clock, data_json, data_text, plural, print_json, print_table
-from zkms.errors import CannotDecode, NodeMissing
+from zkms.errors import NodeMissing
 from zkms.message import frame as frames
 from zkms.names import check_name, check_topic
-from zkms.tree.entry import Entry, carried, parse_entry
-from zkms.tree.records import GapRecord, decode
 
-HUGE = 50_000
 COLUMNS = ("SEQUENCE", "MESSAGES", "BYTES", "PRODUCER", "PUBLISHED", "KEY", "DATA")
 
 
@@ -42,7 +40,8 @@ def peek(
         check_topic(topic)
     with inspect(settings) as inspector:
         topic = _only_topic(inspector, subscription) if topic is None else topic
-        waiting, shown = _look(inspector, subscription, topic, limit, force)
+        waiting, found = _look(inspector, subscription, topic, limit, force)
+    shown = [_as_object(entry) for entry in found]
     if settings.json:
         print_json(shown)
         return
@@ -60,50 +59,24 @@ def _only_topic(inspector: Inspector, subscription: str) -> str:
     raise click.UsageError(f"{subscription!r} has queues for several topics, give one of them: {', '.join(topics)}")
 
 
-def _look(
-    inspector: Inspector, subscription: str, topic: str, limit: int, force: bool
-) -> tuple[int, list[dict[str, Any]]]:
-    queue = inspector.tree.queue(subscription, topic)
-    stat = inspector.session.exists(queue)
-    if stat is None:
-        raise Failure(f"{subscription!r} has no queue for {topic!r}; 'zkms queues' tells which there are")
-    if stat.numChildren > HUGE and not force:
-        raise Failure(
-            f"the queue has {stat.numChildren:,} entries, and ZooKeeper can only list all of them at once, "
-            "which may slow it down for everybody: --force does it nevertheless"
-        )
-    names = inspector.names(queue)
-    shown: list[dict[str, Any]] = []
-    for entry in sorted(map(parse_entry, names)):
-        if len(shown) == limit:
-            break
-        try:
-            path = f"{queue}/{entry.name}" if entry.body is None else inspector.tree.body(*entry.body)
-            raw, _ = inspector.session.get(path)
-        except NodeMissing:
-            if entry.body is None or inspector.session.exists(f"{queue}/{entry.name}") is None:
-                continue  # acked since it was listed
-            raw = b""
-        shown.append(_describe(entry, carried(entry.name) if entry.carrier else raw))
-    return len(names), shown
-
-
-def _describe(entry: Entry, raw: bytes) -> dict[str, Any]:
-    """An entry as an object; `kind` is frame, gap or garbage."""
-    described: dict[str, Any] = {"name": entry.name, "sequence": None if entry.foreign else entry.sequence}
-    described["size"] = len(raw)
+def _look(inspector: Inspector, subscription: str, topic: str, limit: int, force: bool) -> Peeked:
     try:
-        if entry.foreign:
-            raise CannotDecode("not a name that zkms gives")
-        if entry.body is not None and not raw:
-            raise CannotDecode("the body it points to is missing")
-        if entry.gap:
-            return described | {"kind": "gap", "reason": decode(raw, GapRecord).reason}
-        frame = frames.decode(raw)
-    except (CannotDecode, msgspec.MsgspecError) as error:
-        return described | {"kind": "garbage", "reason": str(error), "raw_base64": raw}
+        return look(inspector.session, inspector.tree, subscription, topic, limit, force=force)
+    except NodeMissing:
+        raise Failure(f"{subscription!r} has no queue for {topic!r}; 'zkms queues' tells which there are") from None
+    except QueueTooLong as error:
+        raise Failure(f"{error}, which may slow it down for everybody: --force does it nevertheless") from None
+
+
+def _as_object(found: PeekedEntry) -> dict[str, Any]:
+    """An entry for programs; `kind` is frame, gap or garbage."""
+    entry, frame = found.entry, found.frame
+    described: dict[str, Any] = {"name": entry.name, "sequence": None if entry.foreign else entry.sequence}
+    described |= {"size": len(found.raw), "kind": found.kind}
+    if frame is None:
+        described["reason"] = found.reason
+        return described if found.kind == "gap" else described | {"raw_base64": found.raw}
     return described | {
-        "kind": "frame",
         "producer": frame.producer,
         "seq": frame.seq,
         "published_at": frame.published_at,

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 import click
 import msgspec
 
-from zkms.bus import Bus, IfNobody
+from zkms.bus import Bus
 from zkms.cli.connection import open_bus
 from zkms.cli.exit_codes import Exit
 from zkms.cli.messages.delivery import Delivery
@@ -20,6 +20,7 @@ from zkms.cli.output import plural, print_json, print_table
 from zkms.cli.progress import Progress
 from zkms.errors import ZkmsError
 from zkms.names import check_topic
+from zkms.publish.shipment import IfNobody
 
 CHUNK = 5_000
 """Messages of one call: bounds what is held in memory."""

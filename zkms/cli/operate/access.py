@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 import msgspec
 
-from zkms.bus import connect
 from zkms.cli.connection import CONNECT_TIMEOUT, find_hosts, inspect, read_auth, read_tls
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.options import CommandSettings, settings
 from zkms.cli.output import print_json, print_table
-from zkms.tree.acl import Access, masked
+from zkms.connect import connect
+from zkms.security import Access, masked
 
 
 class _Roles(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,0 +1,1 @@
+"""Looking around: groups, dead letters, changes; each in a root of its own."""

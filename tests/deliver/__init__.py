@@ -1,0 +1,1 @@
+"""From a queue to a handler: reading, watching, buffering, and what cannot be decoded."""

@@ -1,1 +1,0 @@
-"""Tests of looking around: groups, dead letters, changes; each in a root of its own."""

@@ -1,0 +1,1 @@
+"""Frames, codecs, and messages in the user's hands; without ZooKeeper."""

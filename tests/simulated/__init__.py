@@ -1,1 +1,0 @@
-"""Tests of the simulation: its ZooKeeper is like the real one, its schedules repeat, and they find what is broken."""

@@ -1,0 +1,1 @@
+"""Registrations: how they come back."""

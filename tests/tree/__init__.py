@@ -1,0 +1,1 @@
+"""Paths, and what is stored at them."""

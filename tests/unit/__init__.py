@@ -1,1 +1,0 @@
-"""Tests of single modules, without ZooKeeper."""

@@ -1,0 +1,1 @@
+"""A few cells, and the checker by itself."""

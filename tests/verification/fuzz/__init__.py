@@ -1,0 +1,1 @@
+"""A short selection of bad input, and all that was ever found."""

@@ -1,0 +1,1 @@
+"""The long runs, cut short, and their verdict."""

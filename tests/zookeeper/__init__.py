@@ -1,0 +1,1 @@
+"""The seam to ZooKeeper: sessions, connections and their thread, credentials and TLS."""
