@@ -45,7 +45,7 @@ PAUSE = 0.5
 
 
 class _Bucket:
-    """What is known of a near one."""
+    """What is known of a near bucket."""
 
     def __init__(self) -> None:
         self.watched = False
@@ -56,7 +56,7 @@ class _Bucket:
 
 
 class DelayedView:
-    """Moves messages when they are due, as long as it is told that we lead."""
+    """Moves delayed messages into the queues when they are due, as long as we lead."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class DelayedView:
         self._listed = -1
         self._scan_at = 0.0
         self._look = True
-        """Whether to look at once."""
+        """Whether to look at the near buckets at once."""
         self._lapsed = True
-        """Whether the connection has changed, and with it the watches are gone."""
+        """Whether the connection has changed: the watches of the old one are gone."""
         self._lead: Lead | None = None
         self._led = ""
         self._closed = False
@@ -92,15 +92,15 @@ class DelayedView:
         session.listen(self._session_changed)
 
     def __len__(self) -> int:
-        """Frames that are held in memory."""
+        """How many frames are in memory."""
         return len(self._known)
 
     def start(self) -> None:
-        """Begin to listen to set_lead()."""
+        """Start the thread; it waits for set_lead()."""
         self._thread.start()
 
     def set_lead(self, lead: Lead | None) -> None:
-        """We lead from now on, or no more."""
+        """Say that we lead from now on, or no more."""
         before, self._lead = self._lead, lead
         if (before is None) != (lead is None) or (before and lead and before.path != lead.path):
             self._wake.set()
@@ -172,7 +172,7 @@ class DelayedView:
         return max(0.0, scan if due is None else min(scan, due - self._clock()))
 
     def _forget(self, led: str) -> None:
-        """Begin anew: what was moved since is not known."""
+        """Forget what was read: another leader may have moved it since."""
         for begins in [*self._near]:
             self._close(begins)
         self._known.clear()
@@ -201,13 +201,13 @@ class DelayedView:
             self._session.post(self._session.watch_children_no_more, self._tree.bucket(begins))
 
     def _rung(self, begins: int, kind: int, name: str) -> None:
-        """On the connection's thread: something has happened in a near bucket."""
+        """Note a frame that was added to a near bucket. On the connection's thread."""
         if kind == CREATED and name and not is_record(name):
             self._heard.append((begins, name))
             self._wake.set()
 
     def _watching(self, begins: int, _value: Any, error: ZkmsError | None) -> None:
-        """On the connection's thread: what came between the listing and the watch is to be found."""
+        """List a bucket again once it is watched. On the connection's thread."""
         bucket = self._near.get(begins)
         if isinstance(error, Unsupported):
             self._session.old_server = True
@@ -240,7 +240,7 @@ class DelayedView:
         self._scan_at = began + max(every, SCAN_SHARE * (time.monotonic() - began))
 
     def _find_buckets(self) -> None:
-        """Those that are overdue, too: of a time without a leader, or of publishers whose clocks are behind."""
+        """Find near and overdue buckets: of a time without a leader, or of publishers whose clocks are behind."""
         stat = self._session.exists(self._tree.delayed)
         if stat is None or stat.cversion == self._listed:
             return
@@ -252,7 +252,7 @@ class DelayedView:
                 self._near.setdefault(begins, _Bucket())
 
     def _enlist(self, begins: int, name: str) -> bool:
-        """Note a frame, unless it is known; whether there is one."""
+        """Note a frame, unless it is known; False if the name is none of a frame."""
         item = parse_delayed(begins, name)
         if item is None:
             self._set_aside(begins, name)

@@ -47,7 +47,7 @@ from zkms_cleaner.election import Lead
 
 log = logging.getLogger("zkms.cleaner")
 BODIES = "~due"
-"""The producer whose bodies are those of frames that were moved: the cleaner frees them, for this one never lives."""
+"""The producer of bodies of frames that were moved: no client has this name, so the cleaner frees them."""
 READ_AT_ONCE = 256
 READ_BYTES = 4 * 1024 * 1024
 BATCH = 256
@@ -58,7 +58,7 @@ ATTEMPTS = 50
 
 
 class Due(OutgoingFrame):
-    """A frame on its way from where it waited to the subscriptions of its topic."""
+    """A delayed frame that is due, on its way to the subscriptions of its topic."""
 
     def __init__(self, item: Delayed, raw: bytes, frame: Frame) -> None:
         super().__init__(item.topic, _repacked(frame, item.priority), without=None, drop=item.drop, deadline=0.0)
@@ -76,16 +76,16 @@ class Due(OutgoingFrame):
 
     @property
     def numbers(self) -> Sequence[int]:
-        """Each message's number less `seq`."""
+        """The number of each message, less `seq`."""
         return self._frame.numbers or range(len(self.packed))
 
     def body(self, producer: str) -> tuple[str, int]:
-        """Where its body is kept, if it has one: not among its producer's, which would not know of it."""
+        """Where its body is kept, if it has one: not among those of its producer, which would not know of it."""
         del producer
         return BODIES, self._body
 
     def encode(self, producer: str, picks: Picks, topic: str | None) -> bytes:
-        """The frame, or the part of it that some get; it always says its topic."""
+        """The frame, or those of its messages that are picked; it always says its topic."""
         del topic
         if picks is None:
             return self._raw
@@ -140,7 +140,7 @@ class Mover:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def _read(self, items: list[Delayed], later: list[Delayed]) -> list[Due]:
-        """The frames of those that are there still."""
+        """The frames of the items that still exist."""
 
         def unreadable(item: Delayed, error: StoreError) -> None:
             if isinstance(error, ConnectionLost):
@@ -200,7 +200,7 @@ class Mover:
     def _assemble(
         self, lead: Lead, pending: deque[Due], most: int
     ) -> tuple[list[Due], list[Operation], list[Due | None]]:
-        """As many of the first frames as one transaction holds; and for each operation the frame that it is for."""
+        """As many of the first frames as one transaction holds, its operations, and the frame of each operation."""
         operations: list[Operation] = [*lead.guard]
         owners: list[Due | None] = [None] * len(operations)
         seen: set[Operation] = set()
@@ -223,11 +223,11 @@ class Mover:
         return batch, operations, owners
 
     def _is_proof(self, operation: Operation) -> bool:
-        """Whether it only shows that a topic does not exist."""
+        """Whether an operation only proves that a topic does not exist."""
         return operation.path.startswith(f"{self._tree.subscribers}/")
 
     def _plan(self, due: Due) -> list[Operation]:
-        """What moves one frame."""
+        """The operations that move one frame."""
         topic, now = due.topic, self._clock()
         snapshot = self._members(topic)
         expired = {place for place, message in enumerate(due.packed) if 0 < message.expires <= now}
@@ -275,7 +275,7 @@ class Mover:
     # -- mending -------------------------------------------------------------------------------------------------
 
     def _mend(self, error: TransactionFailed, due: Due | None) -> bool:
-        """Do something about a refusal, if it is one that can be: then try again."""
+        """Remove the cause of a refusal; True if the transaction is to be tried again."""
         operation, cause = error.operation, error.cause
         path: str = operation.path
         if due is None:
@@ -310,7 +310,7 @@ class Mover:
         return lost is not None
 
     def _note(self, due: Due, zxid: int | None) -> None:
-        """In the trail: what became of it."""
+        """Record in the trail what became of a frame."""
         if not self._trail.records:
             return
         self._trail.due(due, due.item.producer, due.numbers, due.left, due.item.due / 1000, zxid)
@@ -325,7 +325,7 @@ class Mover:
 
 
 def _repacked(frame: Frame, priority: int) -> list[Packed]:
-    """A frame's messages as they were published. Their ids are remembered already, so they are not given again."""
+    """The messages of a frame as they were published, without their ids, which are remembered already."""
     packed = []
     for place, data in enumerate(frame.data):
         raw = msgspec.msgpack.encode(data)

@@ -19,7 +19,7 @@ log = logging.getLogger("zkms.cleaner")
 
 
 class Lead:
-    """The right to delete, as long as its znode lives."""
+    """The right to delete, as long as its znode exists."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -35,7 +35,7 @@ class Lead:
 
 
 class Election:
-    """One candidate. Used by one thread; `wake` may be set by any."""
+    """One candidate of the election. Used by one thread; `wake` may be set by any."""
 
     def __init__(self, session: Session, tree: Tree, client_id: str) -> None:
         self.wake = threading.Event()
@@ -52,7 +52,7 @@ class Election:
 
     @property
     def standing(self) -> bool:
-        """Whether we are a candidate in the session of now."""
+        """Whether we are a candidate in the current session."""
         return self._candidate is not None and self._generation == self._session.generation
 
     def lead(self) -> Lead | None:
@@ -83,7 +83,7 @@ class Election:
         self._candidate = str(path).rsplit("/", 1)[1]
 
     def _waits_for(self, name: str) -> bool:
-        """Whether the candidate before us is to be waited for; only that one is watched, so no herd runs."""
+        """Whether the candidate before us is to be waited for; only that one is watched, a change wakes one."""
         path = f"{self._parent}/{name}"
         stat = self._session.exists(path)
         if stat is None:

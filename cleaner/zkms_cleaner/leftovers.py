@@ -35,7 +35,7 @@ LOOK_AHEAD = 64
 
 
 class Leftovers:
-    """Reads the tree; what is found is removed by the operations that it comes with."""
+    """Finds what is past its time, each with the operations that remove it."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Leftovers:
             yield finding, [mark, *(Delete(f"{queue}/{entry.name}") for entry in over)]
 
     def _aged(self, queue: str, names: list[str], before: float) -> set[str]:
-        """Those made before that time: entries are made in order, so the first young one ends the search."""
+        """The entries created before that time: they are created in order, so the first young one ends the search."""
         found: set[str] = set()
         for start in range(0, min(len(names), AT_A_TIME), LOOK_AHEAD):
             some = names[start : start + LOOK_AHEAD]
@@ -140,7 +140,7 @@ class Leftovers:
     # -- subscriptions and topics --------------------------------------------------------------------------------
 
     def _groups(self, orphaned: list[tuple[str, str]]) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
-        """What subscriptions that are gone knew of themselves; each with the proof that nobody has registered since."""
+        """Members and ledgers of subscriptions that are gone, with the proof that nobody has registered since."""
         topics = stats_of(self._session, {topic for topic, _ in orphaned}, self._tree.topic)
         for topic, name in orphaned:
             missing = self._tree.registration(topic, name) if topic in topics else self._tree.topic(topic)
@@ -167,7 +167,7 @@ class Leftovers:
     def _unused_groups(
         self, kept: dict[tuple[str, str], Registration]
     ) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
-        """Nobody reads them, nothing waits in them, and nothing has happened for long: only if that is asked for."""
+        """Groups that nobody reads, empty and without change for long; only if that is asked for."""
         if self._unused_after is None:
             return
         before = self._now() - self._unused_after
@@ -192,7 +192,7 @@ class Leftovers:
             yield OrphanFinding("subscription", self._tree.registration(topic, name), reason), operations
 
     def _shelves(self) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
-        """Where dead letters were of subscriptions that are gone.
+        """The parents of dead letters, empty, of subscriptions that are gone.
 
         With separate roles they belong to whoever had the name, and nobody else could have it.
         """

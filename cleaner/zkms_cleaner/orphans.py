@@ -38,7 +38,7 @@ class OrphanFinding(msgspec.Struct, frozen=True):
     """Something that a sweep removes, or would remove."""
 
     kind: str
-    """queue, empty, flag, body or producer"""
+    """queue, empty, flag, body or producer; of leftovers: expired, ids, group, nothing, subscription or topics"""
     path: str
     reason: str
     entries: int = 0
@@ -61,7 +61,7 @@ class OrphanFinding(msgspec.Struct, frozen=True):
 
 
 class Orphans:
-    """Reads the tree; one that cannot be read is logged and left alone."""
+    """Finds orphans; what cannot be read is logged and left alone."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Orphans:
         self._tree = tree
         self._producer_idle = producer_idle
         self.topics: dict[str, Stat] = {}
-        """As they were listed last."""
+        """The topics, as they were listed last."""
         self._wall_clock = wall_clock
 
     def find(self) -> list[OrphanFinding]:
@@ -154,7 +154,7 @@ class Orphans:
             return "", -1
 
     def _flags(self, topics: dict[str, set[str]], orphaned: set[tuple[str, str]]) -> list[OrphanFinding]:
-        """Flags of subscriptions that are gone; those of orphaned queues go with their queue."""
+        """Full flags of subscriptions that are gone; those of orphaned queues are removed with their queue."""
         return [
             OrphanFinding("flag", self._tree.registration(topic, name), "its subscription is gone")
             for topic, names in topics.items()
@@ -165,7 +165,7 @@ class Orphans:
         ]
 
     def _bodies(self, clients: set[str]) -> list[OrphanFinding]:
-        """Bodies that no queue names, of producers who are not there to free them; and places without bodies."""
+        """Bodies that no queue names, of producers that are not there to free them; and empty parents of bodies."""
         tree, session = self._tree, self._session
         absent = [name for name in children_of(self._session, tree.bodies) if name not in clients]
         states = self._ask(absent, lambda name: session.get_async(tree.producer(name)))

@@ -37,7 +37,7 @@ SMALL = 200
 
 
 ORPHANS = ("queue", "empty", "flag", "body")
-"""Kinds of findings that may come back to life, and therefore have a grace."""
+"""Kinds of findings whose owner may come back, and that have a grace therefore."""
 REMOVED_HERE = ("empty", "flag", "body", "producer")
 
 
@@ -46,13 +46,13 @@ class SweepCut(Exception):
 
 
 class Swept(msgspec.Struct, frozen=True):
-    """What became of a sweep."""
+    """The result of a sweep."""
 
     removed: list[OrphanFinding]
     waiting: list[OrphanFinding]
     """Orphans whose grace is not over."""
     failed: int = 0
-    """Orphans that were due and that ZooKeeper did not let us remove; not those that came back to life."""
+    """Orphans that were due and that ZooKeeper did not let us remove; not those whose owner came back."""
 
 
 class Sweeper:
@@ -200,7 +200,7 @@ class Sweeper:
         return done
 
     def _remove_leftovers(self, lead: Lead) -> list[OrphanFinding]:
-        """What is past its time, until nothing is: each look finds a bounded lot."""
+        """Remove what is past its time, until nothing is: each look finds a bounded number."""
         removed: list[OrphanFinding] = []
         topics = self._orphans.topics
         while True:

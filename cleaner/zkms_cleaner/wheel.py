@@ -14,7 +14,7 @@ _Item = tuple[int, int, T]
 
 
 class Wheel(Generic[T]):
-    """Items by the moment that they are due, never given out early. It has no clock: advance() is told the time."""
+    """Keeps items until they are due, and never returns one early. It has no clock: advance() is told the time."""
 
     def __init__(self, now: float, *, tick: float = 0.01, slots: int = 64, levels: int = 3) -> None:
         self._length = tick
@@ -31,7 +31,7 @@ class Wheel(Generic[T]):
         return self._count
 
     def add(self, due: float, item: T) -> None:
-        """Give the item out when `due` has come."""
+        """Keep an item until `due`."""
         tick = int(due / self._length)
         if tick * self._length < due:
             tick += 1
@@ -40,7 +40,7 @@ class Wheel(Generic[T]):
         self._put((tick, self._added, item))
 
     def advance(self, now: float) -> list[T]:
-        """What has become due: by the tick, and in the order of adding within one."""
+        """The items that have become due: by the tick, and in the order of adding within one."""
         target = self._tick(now)
         if target < self._now or target - self._now > self._slots**2:  # a clock that was set, or a long sleep
             self._turn_to(target)

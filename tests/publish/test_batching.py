@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 
 from zkms import InvalidMessage, NoSubscribers
-from zkms.publish.batching import LONGEST_WAIT, Batch, Batching
+from zkms.message.frame import Packed
+from zkms.publish.batching import LONGEST_WAIT, MAX_BYTES, Batch, Batching, GroupCommit
+from zkms.publish.options import Kind
 from zkms.testing import Proxy
 from zkms.tree.entry import parse_entry
 
@@ -142,3 +145,52 @@ def test_a_publish_does_not_wait_for_a_streams_transactions(connect, zookeeper, 
         stream.close()
         assert [sub.get(timeout=20).data for _ in range(6)] == ["first", 0, 1, 2, 3, "plain"]
         bus.close()
+
+
+def add(commit: GroupCommit[Batch], kind: Kind, now: float, *, size: int = 1, most: int = 256) -> Batch:
+    """Publish a message of so many bytes at a moment."""
+    return commit.add(kind, Packed(b"", size), now + 10, now, most)
+
+
+def test_two_transactions_are_under_way_and_the_rest_is_gathered_by_kind() -> None:
+    """Whoever may go goes at once; the others go when one was answered."""
+    commit, users, orders = GroupCommit(Batch), Kind("users"), Kind("orders")
+    for moment in range(2):
+        batch = add(commit, users, moment)
+        assert commit.wait(batch, moment) == 0
+        commit.start(batch, moment)
+    gathered = [add(commit, kind, 2) for kind in (users, orders, users)]
+    assert gathered[0] is gathered[2] is not gathered[1]
+    assert [commit.wait(each, 2) for each in gathered] == [math.inf] * 3
+    commit.ended()
+    assert commit.wait(gathered[0], 2) == 0
+    assert [len(each.packed) for each in commit.waiting] == [2, 1]
+
+
+def test_a_batch_takes_what_fits_and_another_one_begins() -> None:
+    """By messages, and by bytes; a batch that is sent takes nothing more."""
+    commit, kind = GroupCommit(Batch), Kind("users")
+    first = add(commit, kind, 0, most=2)
+    assert add(commit, kind, 0, most=2) is first
+    second = add(commit, kind, 0, most=2)
+    assert second is not first
+    assert add(commit, kind, 0, size=MAX_BYTES) is not second
+    commit.start(third := add(commit, kind, 0), 0)
+    assert add(commit, kind, 0) is not third
+
+
+def test_those_who_were_answered_together_are_waited_for_but_not_for_long() -> None:
+    """For a quarter of what their transaction took, or until as many have come."""
+    commit, kind = GroupCommit(Batch), Kind("users")
+    batch = add(commit, kind, 0)
+    add(commit, kind, 0)
+    commit.start(batch, 0)
+    commit.answered(batch, 0.1)
+    batch = add(commit, kind, 0.11)
+    assert commit.wait(batch, 0.11) == pytest.approx(0.025)
+    assert commit.wait(batch, 0.14) == 0
+    add(commit, kind, 0.12)
+    assert commit.wait(batch, 0.12) == 0
+    commit.start(batch, 0.12)
+    commit.answered(batch, 0.2)
+    assert commit.wait(add(commit, kind, 5), 5) == 0  # nobody has come back

@@ -77,7 +77,7 @@ def test_a_policy_needs_credentials_and_no_other_acl() -> None:
     with pytest.raises(zkms.InvalidArgument, match="say who they are"):
         zkms.connect(access=ACCESS)
     with pytest.raises(zkms.InvalidArgument, match="not both"):
-        zkms.connect(auth=auth("ann"), access=ACCESS, acl=[access.ACL(31, access.Id("world", "anyone"))])
+        zkms.connect(auth=auth("ann"), access=ACCESS, acl=CREATOR_ALL_ACL)
     with pytest.raises(zkms.InvalidArgument, match="1 to 32"):
         zkms.Access(producers=[], subscribers=[who("ann")], cleaners=[who("carl")])
     assert who("ann") not in repr(ACCESS)

@@ -292,7 +292,7 @@ def test_a_kill_at_any_moment_neither_loses_nor_doubles(trail: Path, tmp_path: P
     program = """
         import os, signal, sys
         from zkms.trail.export.export import Exporter, find
-        from zkms.trail.export.target import Parts, ExportTarget
+        from zkms.trail.export.target import PartFiles, ExportTarget
 
         moment, count = sys.argv[3], 0
 

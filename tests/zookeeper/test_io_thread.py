@@ -78,7 +78,7 @@ def test_a_connection_that_breaks_ends_alone(open_session: OpenSession, proxy: P
     cut = proxy.cut_reply(op="multi")
     with pytest.raises(ConnectionLost):
         broken.multi_async([Create(f"{root}/cut")]).result(30)
-    assert cut.is_set()
+    assert cut.wait(10)
     other.multi([Create(f"{root}/other")])
     broken.wait_connected(30)
     broken.multi([Create(f"{root}/again")])

@@ -36,7 +36,7 @@ class MemberInfo(msgspec.Struct, frozen=True):
     reserved: int
     """Messages in flight, as it said last: up to a second ago."""
     handled: int
-    """Messages done with, of the partitions that it has."""
+    """Messages acked, of the partitions that it has."""
     stuck: bool
     """Whether its handler has not come back in time."""
 

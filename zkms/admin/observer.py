@@ -59,7 +59,7 @@ ROOTS = (_List("clients"), _List("topics"), _List("groups"))
 
 
 class Observer:
-    """What bus.watch() returns: close() it, or use it in a `with` block. Nothing is told once it is closed."""
+    """What bus.watch() returns: close() it, or use it in a `with` block. Nothing is reported once it is closed."""
 
     def __init__(self, session: Session, tree: Tree, callback: OnChange) -> None:
         if not callable(callback):
@@ -78,14 +78,14 @@ class Observer:
         self._thread = threading.Thread(target=self._run, name="zkms-observer", daemon=True)
 
     def start(self) -> None:
-        """Look for the first time, which is told to nobody; whatever changes after this returned is."""
+        """Look for the first time, which reports nothing; whatever changes after this returned is reported."""
         self._due.update(ROOTS)
         while self._due:
             self._look()
         self._thread.start()
 
     def close(self) -> None:
-        """Tell nothing any more; a callback that runs is waited for, unless it is the one that closes."""
+        """Report nothing any more; a callback that runs is waited for, unless it is the one that closes."""
         with self._calling:
             ended, self.closed = self.closed, True
         if not ended:

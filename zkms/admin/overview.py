@@ -30,7 +30,7 @@ class Growth(msgspec.Struct):
     """By subscription and topic: entries ever stored, all partitions together."""
     removed: dict[tuple[str, str], int] = {}
     handled: dict[tuple[str, str, str], int] = {}
-    """By group, topic and client: messages done with."""
+    """By group, topic and client: messages acked."""
 
 
 class TopicRow(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class GroupRow(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """All of it. Rates are None at the first look."""
+    """The whole tree. Rates are None at the first look."""
 
     at: float
     clients: int

@@ -66,7 +66,7 @@ def read_quotas(session: Session, tree: Tree) -> list[Quota]:
 
 
 def set_quotas(session: Session, tree: Tree, *, znodes: int | None = None, size: int | None = None) -> None:
-    """Let there be at most so many znodes, and so many bytes of bodies and of what is delayed, each by itself.
+    """Allow at most so many znodes, and so many bytes of bodies and of delayed messages, each by itself.
 
     A limit that is not given stays as it is.
     """
@@ -84,7 +84,7 @@ def set_quotas(session: Session, tree: Tree, *, znodes: int | None = None, size:
 
 
 def remove_quotas(session: Session, tree: Tree) -> int:
-    """Take away what set_quotas() has set; how many there were."""
+    """Remove what set_quotas() has set, and return how many quotas there were."""
     _check(session)
     removed = 0
     for path in limited(tree):

@@ -5,7 +5,7 @@
         await save_user(42, ...); await cache.invalidate(42, wait=2.0)
 
 It is the threaded cache, with the same store, rules and threads (see zkms/cache/cache.py); only the waiting is done on
-the event loop: for loads (`loading`), and for the nodes that have to drop a value.
+the event loop: for loads, and for the nodes that have to drop a value.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterable, MutableMapping
 from concurrent.futures import Future
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from zkms.aio.loading import Load
 from zkms.aio.opening import Opening
 from zkms.aio.receipt import Receipt
 from zkms.aio.waiting import returned
@@ -30,7 +30,7 @@ from zkms.cache.keys import Key, check_tags
 from zkms.cache.outcome import NOT_YET, Outcome, deadline_of, unsent
 from zkms.cache.settings import CacheSettings
 from zkms.cache.stats import CacheEvent, CacheStats, OnEvent
-from zkms.cache.store import MISSING, UNTRUSTED, AbandonedLoad, Flight
+from zkms.cache.store import MISSING, UNTRUSTED, AbandonedLoad, CacheStore, Flight
 from zkms.checks import check_seconds
 from zkms.errors import Closed, ConnectionLost, InvalidArgument, ZkmsError
 from zkms.publish.receipt import Receipt as ThreadedReceipt
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("zkms.aio")
 F = TypeVar("F", bound=Callable[..., Any])
+_carrying: ContextVar[tuple[Flight, ...]] = ContextVar("zkms-aio-loading", default=())
+"""What the current task, or one that started it, is loading."""
 PAUSE = 0.1
 """Seconds between two looks at the clock, while only nodes that have vanished are waited for."""
 
@@ -331,6 +333,58 @@ class Cache:
         """
         core = self.threaded.core
         return lambda function: Cached(self, core, function, key, tags, name)
+
+
+class Load:
+    """One load, in a task of its own: whoever waits may be cancelled, and it ends when nobody waits any more."""
+
+    def __init__(self, store: CacheStore, flight: Flight, loader: Loader, key: Key, done: Callable[[], object]) -> None:
+        self._store = store
+        self._flight = flight
+        self._done = done
+        self._waiting = 0
+        self._given_up = False
+        self._task = asyncio.create_task(self._run(loader, key))
+        self._task.add_done_callback(self._land)  # the first callback: who waits finds the flight landed
+
+    async def _run(self, loader: Loader, key: Key) -> Any:
+        _carrying.set((*_carrying.get(), self._flight))
+        return await returned(loader(key))
+
+    def _land(self, task: asyncio.Task[Any]) -> None:
+        self._done()
+        if task.cancelled():
+            self._store.fail(self._flight, AbandonedLoad())
+        elif (error := task.exception()) is not None:
+            self._store.fail(self._flight, error)
+        else:
+            self._store.finish(self._flight, task.result())
+
+    async def carried_out(self) -> Any:
+        """For the one who began it: its value, or what it raised."""
+        await self._wait(None)
+        if self._task.cancelled() and not self._given_up:
+            self._task.result()  # by the loader itself: as if it had been awaited here
+        return self._flight.future.result()
+
+    async def joined(self, seconds: float, cache: str) -> Any:
+        """For all others: at most so many seconds."""
+        if self._flight in _carrying.get():
+            raise self._flight.recursive()
+        await self._wait(seconds)
+        if not self._task.done():
+            raise self._flight.late(cache, "task", seconds)
+        return self._flight.future.result()
+
+    async def _wait(self, seconds: float | None) -> None:
+        self._waiting += 1
+        try:
+            await asyncio.wait([self._task], timeout=seconds)
+        finally:
+            self._waiting -= 1
+            if not self._waiting and not self._task.done():
+                self._given_up = True
+                self._task.cancel()
 
 
 class Cached(CachedFunction):

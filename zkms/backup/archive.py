@@ -49,7 +49,7 @@ class CannotWrite(ZkmsError):
 
 
 class Header(msgspec.Struct, frozen=True, tag="header"):
-    """Where it comes from."""
+    """Where a backup comes from."""
 
     layout: int
     root: str
@@ -111,7 +111,7 @@ class DeadLetterRecord(msgspec.Struct, frozen=True, tag="letter"):
 
 
 class End(msgspec.Struct, frozen=True, tag="end"):
-    """Nothing is missing if so many records came before."""
+    """The last record: nothing is missing if so many records came before."""
 
     records: int
     unreadable: int = 0
@@ -125,7 +125,7 @@ _decoder = msgspec.msgpack.Decoder(Record)
 
 
 class Writer:
-    """Makes a file; it appears under its name when all of it is on disk."""
+    """Writes a backup; the file appears under its name when all of it is on disk."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -145,7 +145,7 @@ class Writer:
         return self
 
     def put(self, record: Record) -> None:
-        """The next one."""
+        """Write the next record."""
         if self._out is None:
             raise InvalidArgument("use the writer in a with block")
         raw = _encoder.encode(record)
@@ -185,7 +185,7 @@ def _sync(directory: Path) -> None:
 
 
 def records(file: Path, digest: blake2b | None = None) -> Iterator[Record]:
-    """All of them, or `BadBackup` where one is damaged; that the end is reached is not seen here."""
+    """All records, or `BadBackup` where one is damaged; whether the last one is an `End` is not checked here."""
     try:
         with file.open("rb") as source:
             if source.read(len(MAGIC)) != MAGIC:

@@ -60,7 +60,7 @@ B = TypeVar("B")
 
 
 def back_up(session: Session, tree: Tree, file: Path, progress: Progress = QUIET) -> BackupSummary:
-    """Write everything that is kept into a file; `progress` hears of each record."""
+    """Write everything that a backup holds into a file; `progress` is called for each record."""
     _check_tree(session, tree)
     with Writer(file) as writer:
         source = _Source(session, tree)
@@ -74,7 +74,7 @@ def back_up(session: Session, tree: Tree, file: Path, progress: Progress = QUIET
 
 
 def _check_tree(session: Session, tree: Tree) -> None:
-    """An empty backup of a misspelt root would be found out when it is too late."""
+    """Refuse a root without a tree: an empty backup of a misspelt root would be noticed too late."""
     try:
         layout = decode(session.get(tree.root)[0], Layout).layout
     except (NodeMissing, msgspec.MsgspecError) as error:
@@ -111,11 +111,11 @@ class _Source:
         self._session = session
         self._tree = tree
         self._strange: list[DeadLetterRecord] = []
-        """Found in queues on the way."""
+        """What is not ours, found in queues."""
         self._partitions: dict[_Partition, int] = {}
-        """Those that were read, and the highest number in each."""
+        """Partitions that were read, and the highest number in each."""
         self._written: set[tuple[str, str, str]] = set()
-        """Letters that are in the file."""
+        """Dead letters that are in the file."""
 
     def records(self) -> Iterator[Kept]:
         """Everything, in an order in which nothing that moves is missed."""
@@ -209,7 +209,7 @@ class _Source:
         return carriers | {name: read[path][0] for name, path in paths.items() if path in read}
 
     def _path(self, queue: str, entry: Entry) -> str:
-        """Of what an entry holds."""
+        """The path of what an entry holds."""
         return f"{queue}/{entry.name}" if entry.body is None else self._tree.body(*entry.body)
 
     def _moment(self, queue: str, ledger: str) -> tuple[set[str], dict[int, Part]]:
@@ -248,7 +248,7 @@ class _Source:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def _read(self, paths: list[str]) -> Iterator[tuple[str, bytes]]:
-        """A few hundred at a time: that much is held in memory."""
+        """Read some hundreds at a time: that much is in memory."""
         for start in range(0, len(paths), AT_ONCE):
             read = self._ask(paths[start : start + AT_ONCE], self._session.get_async)
             yield from ((path, data) for path, (data, _) in read.items())

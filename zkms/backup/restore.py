@@ -51,7 +51,7 @@ class RootInUse(ZkmsError):
 
 
 class Restored(msgspec.Struct):
-    """What came of a restore."""
+    """The result of a restore."""
 
     subscriptions: int = 0
     entries: int = 0
@@ -104,7 +104,7 @@ def _in_use(session: Session, tree: Tree) -> str:
 
 
 class _Target:
-    """Writes the tree."""
+    """Writes what is restored into the tree."""
 
     def __init__(
         self, session: Session, tree: Tree, journal: Journal, examined: Examined, client: str, progress: Progress
@@ -119,12 +119,12 @@ class _Target:
         self._registrations = DurableRegistration(session, tree, client)
         self._delays = DelayedPublishing(session, tree)
         self._shelves: dict[str, bool] = {}
-        """Whether they are ours to fill."""
+        """By the parent of dead letters: whether it is this restore's to fill."""
 
     # -- subscriptions -------------------------------------------------------------------------------------------
 
     def put_subscriptions(self, found: Iterable[Subscribed | PartitionRecord | EntryRecord]) -> None:
-        """Each: its queues with what waits in them, then all that makes it known."""
+        """Restore each subscription: its queues with what waits in them, then its ledgers and its registration."""
         whose: Subscribed | None = None
         restoring: SubscriptionRestore | None = None
         partition: PartitionRecord | None = None
@@ -146,7 +146,7 @@ class _Target:
         self._finish(restoring)
 
     def _restoring(self, record: Subscribed) -> SubscriptionRestore | None:
-        """None if it is there."""
+        """How to restore a subscription; None if it exists."""
         if self._registrations.find(record.topic, record.name) is not None:
             self.done.kept.append(f"{record.name} of {record.topic}")
             return None
@@ -170,7 +170,7 @@ class _Target:
     # -- the rest ------------------------------------------------------------------------------------------------
 
     def put_dead_letters(self, found: Iterable[DeadLetterRecord]) -> None:
-        """On their shelves, before anybody could add to them; a shelf that somebody else has made is left as it is."""
+        """Restore dead letters, before anybody could add to them; parents that others have made are left alone."""
         before, batch = self._journal.progress, JournalBatch(self._session, self._journal, "letters", self._make_shelf)
         for place, record in enumerate(found):
             self._progress(1)
@@ -188,7 +188,7 @@ class _Target:
         self.done.letters = batch.stored
 
     def _own(self, shelf: str) -> bool:
-        """Make a shelf; whether it is that of this file's restore."""
+        """Create the parent of dead letters; whether it is that of this file's restore."""
         if self._session.exists(shelf) is not None and not self._journal.resumed:
             return False
         self._make_shelf(shelf)
@@ -202,7 +202,7 @@ class _Target:
         create_if_missing(self._session, shelf, data=encode(Shelf(self._examined.digest)))
 
     def put_delayed(self, found: Iterable[DelayedRecord]) -> None:
-        """Where they wait until they are due; what waits there already is left as it is."""
+        """Restore delayed messages; those that are there already are left as they are."""
         before, batch = self._journal.progress, JournalBatch(self._session, self._journal, "delayed", self._delays.make)
         for place, record in enumerate(found):
             self._progress(1)

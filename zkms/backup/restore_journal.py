@@ -24,7 +24,7 @@ from zkms.zookeeper.recipes import attempt, create_if_missing, stats_of
 from zkms.zookeeper.session import Session
 
 FILES = 16
-"""Of which it is known that they were restored, and how far."""
+"""Files that the journal remembers."""
 BATCH = 500
 BATCH_BYTES = MAX_TRANSACTION // 2
 ATTEMPTS = 20
@@ -32,12 +32,12 @@ ATTEMPTS = 20
 
 
 class Journal:
-    """Writes for the restore of one file; `open` first."""
+    """The journal as the restore of one file writes it; `open` first."""
 
     def __init__(self, session: Session, tree: Tree, digest: str) -> None:
         self.claim = secrets.token_hex(8)
         self.progress = FileProgress()
-        """Of this file."""
+        """How far this file got."""
         self.resumed = False
         """Whether it was begun before."""
         self._session = session
@@ -75,7 +75,7 @@ class Journal:
 
     @property
     def guard(self) -> Operation:
-        """Refuses a transaction that does not write the journal, where another restore has taken over."""
+        """For a transaction that does not write the journal: it is refused once another restore has taken over."""
         return Check(self._path, self._version)
 
     def write(self, operations: Sequence[Operation] = (), progress: FileProgress | None = None) -> None:
@@ -123,7 +123,7 @@ class JournalBatch:
         self, session: Session, journal: Journal, kind: Literal["letters", "delayed"], remake: Callable[[str], None]
     ) -> None:
         self.stored = 0
-        """Messages."""
+        """Messages that were put back."""
         self._session = session
         self._journal = journal
         self._kind = kind
@@ -133,7 +133,7 @@ class JournalBatch:
         self._places = self._size = 0
 
     def put(self, create: Create | None, messages: int) -> None:
-        """The next one; None if it is only to be counted."""
+        """Add the next record; None if it is only to be counted."""
         size = 0 if create is None else transaction_size([create], self._session.overhead)
         if self._places and (self._places >= BATCH or self._size + size > BATCH_BYTES):
             self.flush()
@@ -143,7 +143,7 @@ class JournalBatch:
         self._size += size
 
     def flush(self) -> None:
-        """All that was put is there, or was there before."""
+        """Store all that was added; what is there already is left as it is."""
         if not self._places:
             return
         count = getattr(self._journal.progress, self._kind) + self._places
@@ -163,6 +163,6 @@ class JournalBatch:
         self._items, self._places, self._size = [], 0, 0
 
     def _leave_out(self) -> None:
-        """What is there already."""
+        """Drop the records that are there already."""
         there = stats_of(self._session, [create.path for create, _ in self._items], str)
         self._items = [item for item in self._items if item[0].path not in there]

@@ -30,7 +30,7 @@ _MOVED = (NodeMissing, NodeExists, BadVersion)
 
 
 class SubscriptionRestore:
-    """Puts one subscription back: each partition, its entries, then `finish`."""
+    """Restores one subscription: `begin` each partition, `put` its entries, `end` it, then `finish`."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class SubscriptionRestore:
         registrations.make_topic(whose.topic)
 
     def begin(self, partition: PartitionRecord) -> None:
-        """The next partition: its queue, empty."""
+        """Create the queue of the next partition."""
         self._parts, self._count = {}, 0
         name = queues_of(self._name, self._wanted)[partition.number]
         queue, parent = self._tree.queue(name, self._topic), self._tree.subscription(name)
@@ -77,7 +77,7 @@ class SubscriptionRestore:
         self._queues.append(queue)
 
     def put(self, record: EntryRecord | LateRecord, part: Part | None) -> None:
-        """The next entry of the partition, and what is done with of it."""
+        """Add the next entry of the partition, and how far it is acked."""
         if part is not None:
             self._parts[self._count] = part
         operation = Create(f"{self._queues[-1]}/{record.name}", record.data, sequence=True)
@@ -89,7 +89,7 @@ class SubscriptionRestore:
         self._count += 1
 
     def end(self) -> None:
-        """All of the partition was put."""
+        """Store what is left of the partition."""
         if self._batch:
             self._flush()
         self._ledgers.append(Ledger(parts=self._parts))

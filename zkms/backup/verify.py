@@ -68,7 +68,7 @@ class Examined(NamedTuple):
 
 
 def examine(file: Path) -> Examined:
-    """Look at all of it: what is in it, or `BadBackup`."""
+    """Read all of a backup and tell what is in it; `BadBackup` if it is not whole."""
     digest = blake2b(digest_size=16)
     found = records(file, digest)
     header = next(found, None)
@@ -92,7 +92,7 @@ def examine(file: Path) -> Examined:
 
 
 class _Examiner:
-    """Sees to it that records come in order and make sense; `ValueError` if not."""
+    """Checks that records come in order and make sense; `ValueError` if not."""
 
     def __init__(self, summary: BackupSummary) -> None:
         self.ended = False
@@ -109,7 +109,7 @@ class _Examiner:
         """The highest number in each partition."""
 
     def see(self, record: Record) -> None:
-        """The next one."""
+        """Check the next record."""
         if self.ended:
             raise ValueError("something comes after the end")
         if isinstance(record, EntryRecord):

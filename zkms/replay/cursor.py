@@ -49,7 +49,7 @@ from zkms.zookeeper.session import State
 
 log = logging.getLogger("zkms.replay")
 VERIFY_EVERY = 1.0
-"""Seconds after which it is looked whether the subscription is still ours."""
+"""Seconds after which the ownership of the subscription is verified again."""
 POLL = 0.2
 
 
@@ -106,13 +106,13 @@ class _Listing(NamedTuple):
         return max(0, last - first) - len(self.between(first, last))
 
     def removed(self, first: int, last: int, state: QueueState) -> int:
-        """The same without those whose time was over."""
+        """The same without those that expired."""
         over = sum(self.absent(max(first, start), min(last, end + 1)) for start, end in state.expired)
         return max(0, self.absent(first, last) - over)
 
 
 class _Done:
-    """What the ownership is told of an entry: all of it is done with, or this part."""
+    """An ack as the ownership takes it: of a whole entry, or of this part."""
 
     def __init__(self, path: str, sequence: int, part: Part | None, tell: Tell | None) -> None:
         self.path = path
@@ -191,7 +191,7 @@ class Cursor:
         self._trail: CursorTrail | None = None
         """Where a trail is recorded."""
         self._flag: tuple[int, FullFlag] | None = None
-        """What is to be taken down for the gap of this number; kept until it is known to be."""
+        """The full flag to clear for the gap of this number; kept until it is known to be cleared."""
         self._generation = 0
         self._verified = 0.0
 
@@ -370,7 +370,7 @@ class Cursor:
     # -- acks ----------------------------------------------------------------------------------------------------
 
     def ack(self, place: CursorPlace) -> None:
-        """All that lies before this place is done with: it is removed, and that is stored when this returns."""
+        """Ack all that is before this place: it is removed, and that is stored when this returns."""
         ownership, here = self._ours(), self._look()
         if place.queue != here.made:
             return
@@ -453,7 +453,7 @@ class Cursor:
 
 
 def _part(before: Part | None, message: int, count: int) -> Part:
-    """What is done with of an entry whose first messages now are."""
+    """How far an entry is acked whose first messages are acked now."""
     done = ((1 << message) - 1) | (0 if before is None else mask_of(before, count))
     first = (~done & (done + 1)).bit_length() - 1
     more = done >> first

@@ -43,14 +43,14 @@ class CursorTrail:
         self._partition: dict[str, Any] = {"kind": "durable", "partition": 0, "epoch": ownership.since}
         self._told: dict[int, int] = {}
         self._acked: dict[int, int] = {}
-        """The bits of what was told, by entry: an ack that is sent again is not told again."""
+        """The bits of what was recorded, by entry: an ack that is sent again is not recorded again."""
 
     def began(self, zxid: int) -> None:
-        """It is ours, from this transaction on."""
+        """Record that the subscription is ours from this transaction on."""
         self._trail.note("subscribed", sub=self._name, topic=self._topic, zxid=zxid, **self._partition)
 
     def missed(self, reason: str) -> None:
-        """Messages were removed by others, and our user is told."""
+        """Record that messages were removed by others."""
         self._trail.note("gap", sub=self._name, topic=self._topic, kind="durable", reason=reason)
 
     def look(self, slices: Sequence[Slice], at: int) -> dict[int, Tell]:
@@ -109,7 +109,7 @@ class CursorTrail:
 
 
 def _untold(told: dict[int, int], entry: Entry, bits: int) -> int:
-    """Those of these messages that were not told of before; from now on they were."""
+    """Those of these messages that were not recorded before; they count as recorded from now on."""
     before = told.get(entry.sequence, 0)
     told[entry.sequence] = before | bits
     return bits & ~before

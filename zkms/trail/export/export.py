@@ -26,7 +26,7 @@ from zkms.trail import ledger
 from zkms.trail.event import COLUMNS, FROM_OPENED, OPEN_SUFFIX, SUFFIX, Event
 from zkms.trail.export.columns import directory, table
 from zkms.trail.export.reader import Bad, NewerTrail, TrailFile, is_time
-from zkms.trail.export.target import ExportTarget, Parts
+from zkms.trail.export.target import ExportTarget, PartFiles
 from zkms.trail.store import is_open, ledger_of
 
 log = logging.getLogger("zkms.trail")
@@ -204,13 +204,13 @@ class Exporter:
         return done
 
 
-def _write(parts: Parts, batches: dict[int, list[tuple[Any, ...]]]) -> None:
+def _write(parts: PartFiles, batches: dict[int, list[tuple[Any, ...]]]) -> None:
     for hour, rows in batches.items():
         parts.write(directory(hour), table(rows))
     batches.clear()
 
 
-def _completed(file: TrailFile, done: Done, parts: Parts) -> Iterator[Event]:
+def _completed(file: TrailFile, done: Done, parts: PartFiles) -> Iterator[Event]:
     """A file's events, with what is known to be missing between them."""
     last, number, bad = file.opened, 0, 0
     for item in file:

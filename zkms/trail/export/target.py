@@ -77,9 +77,9 @@ class ExportTarget:
         return f"{self._root}/{QUARANTINE}/{name}.jsonl"
 
     @contextmanager
-    def parts(self, name: str) -> Iterator[Parts]:
+    def parts(self, name: str) -> Iterator[PartFiles]:
         """What one file becomes: appears as a whole when the block ends, nothing of it if that raises."""
-        parts = Parts(self._fs, self._root, name)
+        parts = PartFiles(self._fs, self._root, name)
         try:
             yield parts
             parts.commit()
@@ -95,7 +95,7 @@ class ExportTarget:
         self._fs.mv(hidden, path)
 
 
-class Parts:
+class PartFiles:
     """Parquet files, one a directory, and the bad lines; under hidden names until commit()."""
 
     def __init__(self, fs: fsspec.AbstractFileSystem, root: str, name: str) -> None:
