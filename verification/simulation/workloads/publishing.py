@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import zkms
-import zkms.publish.budget
+from verification.simulation.disguise import FRAME
 
 if TYPE_CHECKING:
     from verification.simulation.workloads.base import Workload
 
-FRAME = 3
-"""Messages in one frame at the most, or no schedule would have several frames of one call in flight."""
 MOST = 5
 """Messages that are published together at the most."""
 LARGE = "x" * 9_000
@@ -26,8 +24,6 @@ SHORT = 0.25
 """Seconds that a publisher in a hurry waits: then the outcome is often unknown."""
 Place = tuple[str, int]
 """Publisher and number."""
-
-vars(zkms.publish.budget)["MAX_PER_FRAME"] = FRAME
 
 
 @dataclass
