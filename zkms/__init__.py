@@ -6,7 +6,7 @@
         sub = bus.subscribe("users", lambda message: print("drop", message.data))
         bus.publish("users", {"id": 42}).wait(2.0)
 
-`zkms.bus` lists the files in the order of a message's life; `zkms.aio` is the same for asyncio.
+`zkms/connect.py` lists the files in the order of a message's life; `zkms.aio` is the same for asyncio.
 """
 
 from importlib import import_module as _import_module

@@ -195,8 +195,8 @@ class GroupMember:
         if now is not None and self._found is not None:
             members, before = self._found
             if claimed.former not in members and now.cversion == before.cversion + 1:
-                return claimed._replace(ended=before.pzxid)
-        return claimed._replace(ended=claimed.zxid)
+                return claimed.after(before.pzxid)
+        return claimed.after(claimed.zxid)
 
     def _members(self) -> tuple[list[str], Stat] | None:
         try:

@@ -76,6 +76,10 @@ class Claim(NamedTuple):
     ended: int = 0
     """The transaction after which that one cannot have read anything; 0 if nobody has looked."""
 
+    def after(self, ended: int) -> Claim:
+        """The same, with the transaction after which the former owner cannot have read anything."""
+        return self._replace(ended=ended)
+
 
 def claim(session: Session, path: str, me: str, may_take: Callable[[str, int], bool], deadline: float) -> Claim | str:
     """Become the owner of a partition; or who has it, if `may_take` says that it must not be taken from that one.
