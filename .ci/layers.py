@@ -50,6 +50,7 @@ DAEMON = ("daemon", "metrics", "notify", "oneshot", "web")
 
 LAZY = {
     "zkms": "names that few use: asyncio and the cache are imported when they are asked for",
+    "zkms.connect": "the cleaner, which a process that only imports zkms does not need",
     "zkms.cli": "a command is imported when it is run, so that --help and the others start at once",
     "zkms.cache.store": "what stands on cachetools, an extra",
     "zkms.testing.fixtures": "a pytest plugin is imported in every run of its users",

@@ -71,11 +71,11 @@ def test_type_checkers_are_told_that_the_packages_are_typed(package: str) -> Non
 
 
 def test_importing_zkms_is_light() -> None:
-    """No test tools, no Docker, no Spark, no command line."""
+    """No test tools, no Docker, no Spark, no command line, no cleaner."""
     code = "import sys, zkms; print(*sorted(m for m in sys.modules if '.' not in m))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     loaded = set(run.stdout.split())
-    extras = {"pytest", "click", "docker", "testcontainers", "pyspark", "zkms_spark", "cachetools"}
+    extras = {"pytest", "click", "docker", "testcontainers", "pyspark", "zkms_spark", "zkms_cleaner", "cachetools"}
     assert not loaded & extras
 
 

@@ -20,9 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
-
-import zkms_cleaner
+from typing import TYPE_CHECKING, Any
 
 from zkms.bus import Bus, Parts
 from zkms.checks import Codec
@@ -42,6 +40,9 @@ from zkms.trail.recorder import recorder_for
 from zkms.tree.layout import ensure_tree
 from zkms.tree.paths import Tree
 from zkms.zookeeper.session import Session, State
+
+if TYPE_CHECKING:
+    from zkms_cleaner import Cleaner
 
 
 def connect(
@@ -105,7 +106,7 @@ def build(config: Config) -> Bus:
         prepare=lambda: ensure_tree(session, tree),
         make_topic=durable_registration.make_topic,
     )
-    cleaner = zkms_cleaner.Cleaner(session, tree, config.client_id, trail=trail) if config.cleaner else None
+    cleaner = _candidate(context) if config.cleaner else None
     subscriptions = Subscriptions(context, acks, live_registration, durable_registration)
     audience = Audience(session, tree)
     producer = Producer(session, tree, config.producer or config.client_id, config.client_id)
@@ -143,6 +144,13 @@ def build(config: Config) -> Bus:
 
     context.lifetime.on_close(publisher.close, subscriptions.close, release_producer, end_session)
     return bus
+
+
+def _candidate(context: Context) -> Cleaner:
+    """Our candidate for the cleaners' lead. Imported here: a process that only imports zkms needs none."""
+    from zkms_cleaner import Cleaner
+
+    return Cleaner(context.session, context.tree, context.client_id, trail=context.trail)
 
 
 def open_bus(bus: Bus) -> None:
