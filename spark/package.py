@@ -21,7 +21,7 @@ def build(target: Path) -> Path:
             if path.is_file() and "__pycache__" not in path.parts:
                 archive.write(path, path.relative_to(HERE))
         plotly = Path(spec.origin).parent / "package_data" / "plotly.min.js"
-        archive.write(plotly, "zkms_spark/page/plotly.min.js")
+        archive.write(plotly, "zkms_spark/report/page/plotly.min.js")
     return target
 
 

@@ -150,12 +150,12 @@ def _json(value: Any) -> str:
 
 
 def _asset(name: str) -> str:
-    return resources.files("zkms_spark").joinpath("page", name).read_text(encoding="utf-8")
+    return resources.files("zkms_spark.report").joinpath("page", name).read_text(encoding="utf-8")
 
 
 def _plotly() -> str:
     """plotly.js: packed beside us, as in the zip for a cluster, or from the installed plotly."""
-    packed = resources.files("zkms_spark").joinpath("page", "plotly.min.js")
+    packed = resources.files("zkms_spark.report").joinpath("page", "plotly.min.js")
     if packed.is_file():
         return packed.read_text(encoding="utf-8")
     spec = find_spec("plotly")
