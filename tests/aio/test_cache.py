@@ -354,7 +354,7 @@ def test_many_who_wait_are_told_in_time_when_zookeeper_falls_silent(
                 proxy.black_hole()
                 began = time.monotonic()
                 if what == "receipt":
-                    waits = [waited(zkms.aio.Receipt(receipt, two._calls)) for receipt in sent]
+                    waits = [waited(zkms.aio.Receipt(two.calls(), receipt)) for receipt in sent]
                 else:
                     waits = [second._wait(receipt, began + 1.0) for receipt in sent]
                 outcomes = await asyncio.gather(*waits)

@@ -20,9 +20,8 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from zkms.aio.opening import Opening
+from zkms.aio.calls import Opening, returned
 from zkms.aio.receipt import Receipt
-from zkms.aio.waiting import returned
 from zkms.cache.cache import Cache as ThreadedCache
 from zkms.cache.core import CacheCore, Loader
 from zkms.cache.decorator import CachedFunction, MakeKey, MakeTags
@@ -67,9 +66,8 @@ class Cache:
         for what, callback in (("loader", loader), ("on_event", on_event)):
             if callback is not None and not callable(callback):
                 raise InvalidArgument(f"{what} must be callable, not {callback!r:.60}")
-        bus._check_open()
         self.name = name
-        self._calls = bus._calls
+        self._calls = bus.calls()
         self._bus = bus
         self._loader = loader
         self._on_event = on_event
@@ -300,7 +298,7 @@ class Cache:
     async def _wait(self, receipt: ThreadedReceipt, deadline: float) -> Outcome:
         """As InvalidationWait.wait() does."""
         waiting = self.threaded.core.node.waiting(receipt)
-        own = Receipt(receipt, self._calls)
+        own = Receipt(self._calls, receipt)
         while True:
             try:
                 await own.wait_for(waiting.turn(deadline))

@@ -13,10 +13,8 @@ from collections.abc import Callable, Generator, Mapping
 from types import TracebackType
 from typing import Any
 
-from zkms.aio.calls import Calls
-from zkms.aio.opening import Opening
+from zkms.aio.calls import SLICE, Calls, Opening, Twin, passed_on
 from zkms.aio.receipt import Receipt
-from zkms.aio.waiting import SLICE
 from zkms.checks import check_seconds
 from zkms.errors import Closed, InvalidArgument, Timeout, ZkmsError
 from zkms.message.frame import Packed
@@ -24,35 +22,29 @@ from zkms.publish.topic_publisher import Sent as ThreadedSent
 from zkms.publish.topic_publisher import TopicPublisher as ThreadedPublisher
 
 
-class Sent:
+class Sent(Twin[ThreadedSent]):
     """One message of a stream: on its way, stored, or failed."""
 
-    __slots__ = ("_calls", "_sent")
+    __slots__ = ()
 
-    def __init__(self, sent: ThreadedSent, calls: Calls) -> None:
-        self._sent = sent
-        self._calls = calls
-
-    def done(self) -> bool:
-        """Whether it is stored, or has failed."""
-        return self._sent.done()
+    done = passed_on(ThreadedSent.done)
 
     async def result(self, timeout: float | None = None) -> Receipt:
         """Wait until it is stored and return its receipt, or raise why it is not."""
         timeout = None if timeout is None else check_seconds("timeout", timeout)
         self._calls.check_loop()
-        if not self._sent.done():
+        if not self._threaded.done():
             done = asyncio.Event()
-            self._sent.add_done_callback(lambda _: self._calls.post(done.set))
+            self._threaded.add_done_callback(lambda _: self._calls.post(done.set))
             try:
                 async with asyncio.timeout(timeout):
                     await done.wait()
             except TimeoutError:
                 raise Timeout(f"not stored within {timeout:g} s; it is still on its way") from None
-        return Receipt(self._sent.result(0), self._calls)
+        return Receipt(self._calls, self._threaded.result(0))
 
     def __repr__(self) -> str:
-        return f"<aio.{repr(self._sent)[1:]}"
+        return f"<aio.{repr(self._threaded)[1:]}"
 
 
 class TopicPublisher:
@@ -107,7 +99,7 @@ class TopicPublisher:
             self._rest_at = time.monotonic() + SLICE
         if self._turn.locked() or (sent := publisher.send_at_once(packed)) is None:
             sent = await self._send_later(publisher, packed)
-        return Sent(sent, self._calls)
+        return Sent(self._calls, sent)
 
     async def _send_later(self, publisher: ThreadedPublisher, packed: Packed) -> ThreadedSent:
         """In the order of the calls, when there is room."""
