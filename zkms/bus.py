@@ -93,11 +93,11 @@ class Bus:
     # -- life ----------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float = 5.0) -> None:
-        """Finish what is in hand, unsubscribe, and end the session. Safe to call again.
+        """Finish what is under way, unsubscribe, and end the session. Safe to call again.
 
         In this order: caches (they serve nothing more, and send what waits), publishes in flight, subscriptions (no new
         messages, handlers finish, acks are sent, queues are removed), the producer's nodes, the cleaner's candidacy,
-        the session with its ephemerals, the trail. What is in hand has `timeout` seconds altogether; a ZooKeeper that
+        the session with its ephemerals, the trail. What is under way has `timeout` seconds altogether; a ZooKeeper that
         does not answer may take its request time-out besides.
         """
         self._context.close(check_seconds("timeout", timeout))

@@ -75,7 +75,7 @@ class Bus(Twin[ThreadedBus]):
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def close(self, timeout: float = 5.0) -> None:
-        """Finish what is in hand, unsubscribe, and end the session. Safe to call again, and goes on when cancelled.
+        """Finish what is under way, unsubscribe, and end the session. Safe to call again, and goes on when cancelled.
 
         In this order: publishes, handlers (those that are busy after `timeout` seconds are cancelled), and then what
         the threaded bus does.

@@ -8,12 +8,12 @@ import functools
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import CoroutineType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from types import CoroutineType, TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from zkms.errors import Closed, UsedInAnotherLoop
+from zkms.errors import Closed, InvalidArgument, UsedInAnotherLoop
 
 log = logging.getLogger("zkms.aio")
 P = ParamSpec("P")
@@ -34,7 +34,7 @@ class Calls:
         self._sender = ThreadPoolExecutor(1, "zkms-aio-send")
         """Publishing has a thread of its own: in order, and never behind a call that waits."""
         self.undoing: dict[str, Future[Any]] = {}
-        """By name: what was opened for nobody, and is being closed (see `Opening`)."""
+        """By name: what was opened for nobody, and is being closed (see `OpenedOnce`)."""
         self._orphaned = orphaned
         self._lost = threading.Lock()
 
@@ -128,26 +128,51 @@ def passed_on(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[Tw
     return call
 
 
-class Opening(Generic[T]):
-    """Opens something on a worker, once; `undo` closes what was opened for nobody."""
+class OpenedOnce(Generic[S]):
+    """Opened on a worker by `await` or by `async with`, once; `undo` closes what was opened for nobody."""
 
-    def __init__(self, calls: Calls, make: Callable[[], T], undo: Callable[[T], object], name: str) -> None:
+    def __init__(
+        self, calls: Calls, name: str, make: Callable[[], S], undo: Callable[[S], object], *, again: str
+    ) -> None:
+        """`name` tells those apart that are not to be opened before another one is undone; `again` is advice."""
         self._calls = calls
+        self._opens = name
         self._make = make
         self._undo = undo
-        self._name = name
+        self._again = again
+        self._begun = False
+        self._threaded: S | None = None
         self._lock = threading.Lock()
-        self._made: list[T] = []
+        self._made: list[S] = []
         self._abandoned = False
 
-    async def opened(self) -> T:
+    def __await__(self) -> Generator[Any, None, Self]:
+        """Open it: when that returns, it can be used."""
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> Self:
+        return self if self._threaded is not None else await self._opened()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """For each kind."""
+        raise NotImplementedError
+
+    async def _opened(self) -> Self:
         """Open it, after one of the same name is undone. When cancelled, it is undone in the background."""
+        if self._begun:
+            raise InvalidArgument(self._again)
+        self._begun = True
         calls = self._calls
         calls.check_loop()
-        while (undoing := calls.undoing.get(self._name)) is not None:
+        while (undoing := calls.undoing.get(self._opens)) is not None:
             await calls.finished(undoing)
-            if calls.undoing.get(self._name) is undoing:
-                del calls.undoing[self._name]
+            if calls.undoing.get(self._opens) is undoing:
+                del calls.undoing[self._opens]
         job = calls.submit(self._open)
         try:
             await calls.finished(job)
@@ -156,15 +181,12 @@ class Opening(Generic[T]):
                 self._abandoned = True
                 made = self._made.copy()
             with contextlib.suppress(Closed):  # with the bus: then it is undone
-                calls.undoing[self._name] = calls.submit(self._undo, made[0]) if made else job
+                calls.undoing[self._opens] = calls.submit(self._undo, made[0]) if made else job
             raise
-        return job.result()
+        self._threaded = job.result()
+        return self
 
-    def undone_by(self, closing: Future[Any]) -> None:
-        """It is being closed: whoever opens another of the same name waits for that."""
-        self._calls.undoing[self._name] = closing
-
-    def _open(self) -> T:
+    def _open(self) -> S:
         made = self._make()
         with self._lock:
             self._made.append(made)

@@ -70,14 +70,6 @@ class Consumer(Reading[ThreadedConsumer, ConsumerFeed]):
 
     # -- pull ----------------------------------------------------------------------------------------------------
 
-    async def get(self, timeout: float | None = None) -> Message | None:
-        """The next message; None after `timeout` seconds without one (0 looks once, None waits on).
-
-        It has to be acked: `await message.ack()`. A get() that is cancelled takes none.
-        """
-        messages = await self.fetch(1, timeout)
-        return messages[0] if messages else None
-
     async def fetch(self, count: int, timeout: float | None = None) -> list[Message]:
         """Up to `count` messages: waits for the first as get() does, and takes what is there besides."""
         timeout = self._check_fetch(count, timeout)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator, Mapping
-from types import TracebackType
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from zkms.aio.calls import SLICE, Calls, Opening, Twin, passed_on
+from zkms.aio.calls import SLICE, Calls, OpenedOnce, Twin, passed_on
 from zkms.aio.receipt import Receipt
 from zkms.checks import check_seconds
-from zkms.errors import Closed, InvalidArgument, Timeout, ZkmsError
+from zkms.errors import Closed, Timeout, ZkmsError
 from zkms.message.frame import Packed
 from zkms.publish.topic_publisher import Sent as ThreadedSent
 from zkms.publish.topic_publisher import TopicPublisher as ThreadedPublisher
@@ -47,43 +46,27 @@ class Sent(Twin[ThreadedSent]):
         return f"<aio.{repr(self._threaded)[1:]}"
 
 
-class TopicPublisher:
+class TopicPublisher(OpenedOnce[ThreadedPublisher]):
     """What bus.publisher() returns: use it in `async with`, or `await` it and close() it."""
 
     def __init__(self, calls: Calls, topic: str, make: Callable[[], ThreadedPublisher], timeout: float) -> None:
         self.topic = topic
-        self._calls = calls
         self._timeout = timeout
-        self._opening = Opening(calls, make, ThreadedPublisher.close, f"publisher {topic}")
-        self._begun = False
-        self._publisher: ThreadedPublisher | None = None
         self._turn = asyncio.Lock()
         self._room = asyncio.Event()
         self._full = False
         self._rest_at = time.monotonic() + SLICE
 
+        def made() -> ThreadedPublisher:
+            publisher = make()
+            publisher.answered = self._answered
+            return publisher
+
+        again = "a publisher is opened once: call bus.publisher() again for another"
+        super().__init__(calls, f"publisher {topic}", made, ThreadedPublisher.close, again=again)
+
     def __repr__(self) -> str:
         return f"<aio.TopicPublisher to {self.topic!r}>"
-
-    async def _opened(self) -> TopicPublisher:
-        if self._begun:
-            raise InvalidArgument("a publisher is opened once: call bus.publisher() again for another")
-        self._begun = True
-        self._publisher = await self._opening.opened()
-        self._publisher.answered = self._answered
-        return self
-
-    def __await__(self) -> Generator[Any, None, TopicPublisher]:
-        """Open it."""
-        return self._opened().__await__()
-
-    async def __aenter__(self) -> TopicPublisher:
-        return self if self._publisher is not None else await self._opened()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def send(
         self, data: Any, *, key: str | None = None, headers: Mapping[str, str] | None = None, id: str | None = None
@@ -136,9 +119,9 @@ class TopicPublisher:
         When this call is cancelled, it goes on in the background.
         """
         self._calls.check_loop()
-        if self._publisher is not None:
+        if self._threaded is not None:
             try:
-                closing = self._calls.submit(self._publisher.close, timeout)
+                closing = self._calls.submit(self._threaded.close, timeout)
             except Closed:
                 return  # with the bus
             await self._calls.finished(closing)
@@ -146,6 +129,6 @@ class TopicPublisher:
 
     def _check(self) -> ThreadedPublisher:
         self._calls.check_loop()
-        if self._publisher is None:
+        if self._threaded is None:
             raise Closed(f"the publisher of {self.topic!r} is not open: use `async with bus.publisher(...)`")
-        return self._publisher
+        return self._threaded

@@ -254,6 +254,19 @@ class Reading(Generic[S, F]):
 
     # -- pull ----------------------------------------------------------------------------------------------------
 
+    async def get(self, timeout: float | None = None) -> Message | None:
+        """The next message; None after `timeout` seconds without one (0 looks once, None waits on).
+
+        One of a durable subscription or a group has to be acked: `await message.ack()`. A get() that is cancelled takes
+        none.
+        """
+        messages = await self.fetch(1, timeout)
+        return messages[0] if messages else None
+
+    async def fetch(self, count: int, timeout: float | None = None) -> list[Message]:
+        """For each kind."""
+        raise NotImplementedError
+
     def __aiter__(self) -> AsyncIterator[Message]:
         """Messages until the subscription is closed; each is acked when the loop comes back for the next."""
         return self if self._kept else Iteration(self)
