@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -17,7 +17,8 @@ from zkms.consume.consumer import Consumer
 from zkms.consume.subscriptions import Subscriptions
 from zkms.context import Context
 from zkms.deliver.acks import Acks
-from zkms.deliver.live import AckMode, Handler, OnError, OnGap, Subscription
+from zkms.deliver.live import Handler, Subscription
+from zkms.message.message import Message
 from zkms.names import check_topic
 from zkms.publish.audience import Audience
 from zkms.publish.options import ManyOptions, PublishOptions, StreamOptions
@@ -28,15 +29,9 @@ from zkms.publish.topic_publisher import TopicPublisher
 from zkms.request_reply import Answers, RequestReply
 from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.subscribe.live_registration import LiveRegistration
-from zkms.subscribe.options import (
-    DEFAULT_LIMIT,
-    DEFAULT_PARTITIONS,
-    Overflow,
-    SubscribeOptions,
-)
+from zkms.subscribe.options import DurableOptions, GroupOptions, GroupQueueOptions, LiveOptions, SubscribeOptions
 from zkms.transaction import Transaction
 from zkms.tree.paths import Tree
-from zkms.tree.records import DEFAULT_BYTES
 from zkms.zookeeper.session import Session
 
 if TYPE_CHECKING:
@@ -98,11 +93,11 @@ class Bus:
     # -- life ----------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float = 5.0) -> None:
-        """Finish what is in hand, unsubscribe, and end the session. Safe to call again.
+        """Finish what is under way, unsubscribe, and end the session. Safe to call again.
 
         In this order: caches (they serve nothing more, and send what waits), publishes in flight, subscriptions (no new
         messages, handlers finish, acks are sent, queues are removed), the producer's nodes, the cleaner's candidacy,
-        the session with its ephemerals, the trail. What is in hand has `timeout` seconds altogether; a ZooKeeper that
+        the session with its ephemerals, the trail. What is under way has `timeout` seconds altogether; a ZooKeeper that
         does not answer may take its request time-out besides.
         """
         self._context.close(check_seconds("timeout", timeout))
@@ -191,169 +186,53 @@ class Bus:
 
     @overload
     def subscribe(
-        self,
-        topic: str,
-        handler: Handler | None = None,
-        *,
-        ack: AckMode | None = None,
-        type: Any = None,
-        codec: Codec | None = None,
-        limit: int = DEFAULT_LIMIT,
-        max_bytes: int = DEFAULT_BYTES,
-        prefetch: int = 10_000,
-        where: Mapping[str, str | Sequence[str]] | None = None,
-        overflow: Overflow | None = None,
-        max_age: float | None = None,
-        on_gap: OnGap | None = None,
-        on_error: OnError | None = None,
+        self, topic: str, handler: Handler | None = None, **options: Unpack[LiveOptions[Message]]
     ) -> Subscription: ...
 
     @overload
     def subscribe(
-        self,
-        topic: str,
-        handler: Handler | None = None,
-        *,
-        name: str,
-        takeover: bool = False,
-        max_attempts: int | None = 3,
-        backoff: float = 1.0,
-        ack: AckMode | None = None,
-        type: Any = None,
-        codec: Codec | None = None,
-        limit: int = DEFAULT_LIMIT,
-        max_bytes: int = DEFAULT_BYTES,
-        prefetch: int = 10_000,
-        where: Mapping[str, str | Sequence[str]] | None = None,
-        overflow: Overflow | None = None,
-        max_age: float | None = None,
-        on_gap: OnGap | None = None,
-        on_error: OnError | None = None,
+        self, topic: str, handler: Handler | None = None, *, name: str, **options: Unpack[DurableOptions[Message]]
     ) -> Consumer: ...
 
     @overload
     def subscribe(
-        self,
-        topic: str,
-        handler: Handler | None = None,
-        *,
-        group: str,
-        partitions: int | None = None,
-        ttr: float | None = None,
-        max_attempts: int | None = 3,
-        backoff: float = 1.0,
-        ack: AckMode | None = None,
-        type: Any = None,
-        codec: Codec | None = None,
-        limit: int = DEFAULT_LIMIT,
-        max_bytes: int = DEFAULT_BYTES,
-        prefetch: int = 10_000,
-        where: Mapping[str, str | Sequence[str]] | None = None,
-        overflow: Overflow | None = None,
-        max_age: float | None = None,
-        on_gap: OnGap | None = None,
-        on_error: OnError | None = None,
+        self, topic: str, handler: Handler | None = None, *, group: str, **options: Unpack[GroupOptions[Message]]
     ) -> Consumer: ...
 
-    def subscribe(
-        self,
-        topic: str,
-        handler: Handler | None = None,
-        *,
-        name: str | None = None,
-        takeover: bool = False,
-        group: str | None = None,
-        partitions: int | None = None,
-        ttr: float | None = None,
-        max_attempts: int | None = 3,
-        backoff: float = 1.0,
-        ack: AckMode | None = None,
-        type: Any = None,
-        codec: Codec | None = None,
-        limit: int = DEFAULT_LIMIT,
-        max_bytes: int = DEFAULT_BYTES,
-        prefetch: int = 10_000,
-        where: Mapping[str, str | Sequence[str]] | None = None,
-        overflow: Overflow | None = None,
-        max_age: float | None = None,
-        on_gap: OnGap | None = None,
-        on_error: OnError | None = None,
-    ) -> Subscription | Consumer:
+    def subscribe(self, topic: str, handler: Handler | None = None, **options: Any) -> Subscription | Consumer:
         """Receive what is published to the topic from now on; when this returns, nothing is missed any more.
 
         Alone: a live subscription, which goes with this process. `name`: a durable one, kept while nobody reads it, and
         read by one process at a time (`takeover=True` takes it from another). `group`: its members, in any number of
-        processes, share the messages; those of one key are handled in order. The topic may be a pattern (`users.*`,
-        `users.>`); `where={"region": "eu"}` takes only messages with such headers.
+        processes, share the messages of its `partitions` (8); those of one key are handled in order. The topic may be a
+        pattern (`users.*`, `users.>`); `where={"region": "eu"}` takes only messages with such headers.
 
         With `handler`, it is called for each message on a thread of the subscription's own; without, use get(), fetch()
         or iterate. A handler acks by returning. Where one raises, or a message of a group is not acked within `ttr`
-        seconds (30), it is delivered again after `backoff` seconds, doubled each time; after `max_attempts` it is a
-        dead letter. Live messages are delivered once.
+        seconds (30), it is delivered again after `backoff` seconds (1), doubled each time; after `max_attempts` (3) it
+        is a dead letter. Live messages are delivered once. `ack="manual"` leaves the acknowledgement to message.ack(),
+        which get() and fetch() of durable subscriptions and groups do anyway; `ack="auto"` acks on delivery.
 
-        `type` decodes into and validates against a type (msgspec Struct, dataclass, ...). Past `limit` messages,
-        `max_bytes` bytes or 50,000 entries that wait (in each partition), `overflow` says what happens: "gap", live's
-        default: publishers skip the queue until it is drained, and `on_gap(gap)` is called; "reject": publishers get
-        `QueueFull`; "drop-oldest": those go, and `on_gap` is called. `max_age` is how many seconds a message waits at
-        the most.
+        `type` decodes into and validates against a type (msgspec Struct, dataclass, ...), `codec` replaces that of the
+        bus. Up to `prefetch` messages (10,000) are read ahead. Past `limit` messages (100,000), `max_bytes` bytes or
+        50,000 entries that wait (in each partition), `overflow` says what happens: "gap", live's default: publishers
+        skip the queue until it is drained, and `on_gap(gap)` is called; "reject": publishers get `QueueFull`;
+        "drop-oldest": those go, and `on_gap` is called. `max_age` is how many seconds a message waits at the most.
+
         `on_error(error, message)` hears of handlers that raised and of what could not be decoded (`message` is None
-        then). `ack="manual"` leaves the acknowledgement to message.ack(), which get() and fetch() of durable
-        subscriptions and groups do anyway; `ack="auto"` acks on hand-over.
+        then).
         """
         self._check_open()
-        return self._subscriptions.subscribe(
-            SubscribeOptions(
-                topic=topic,
-                handler=handler,
-                name=name,
-                group=group,
-                partitions=partitions,
-                ttr=ttr,
-                max_attempts=max_attempts,
-                backoff=backoff,
-                takeover=takeover,
-                where=where,
-                overflow=overflow,
-                max_age=max_age,
-                ack=ack,
-                type=type,
-                codec=codec,
-                limit=limit,
-                max_bytes=max_bytes,
-                prefetch=prefetch,
-                on_gap=on_gap,
-                on_error=on_error,
-            ),
-        )
+        return self._subscriptions.subscribe(SubscribeOptions(topic=topic, handler=handler, **options))
 
-    def create_group(
-        self,
-        topic: str,
-        group: str,
-        *,
-        partitions: int = DEFAULT_PARTITIONS,
-        where: Mapping[str, str | Sequence[str]] | None = None,
-        overflow: Overflow = "reject",
-        max_age: float | None = None,
-        limit: int = DEFAULT_LIMIT,
-        max_bytes: int = DEFAULT_BYTES,
-    ) -> bool:
+    def create_group(self, topic: str, group: str, **options: Unpack[GroupQueueOptions]) -> bool:
         """Declare a group before it has any member: what is published from now on waits for them.
 
-        False if it is there already; `GroupMismatch` if that one has other partitions.
+        The options are those of subscribe() that say what is stored: `partitions` (8), `where`, `limit`, `max_bytes`,
+        `overflow` and `max_age`. False if it is there already; `GroupMismatch` if that one has other partitions.
         """
         self._check_open()
-        options = SubscribeOptions(
-            topic=topic,
-            group=group,
-            partitions=partitions,
-            where=where,
-            overflow=overflow,
-            max_age=max_age,
-            limit=limit,
-            max_bytes=max_bytes,
-        )
-        return self._subscriptions.create_group(options)
+        return self._subscriptions.create_group(SubscribeOptions.of_group(topic, group, **options))
 
     # -- discovery -----------------------------------------------------------------------------------------------
 

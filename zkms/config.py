@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from kazoo.hosts import collect_hosts
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
@@ -18,6 +18,7 @@ from zkms.names import FULL_MARK, PARTITION_MARK, check_name, check_root, new_cl
 from zkms.security import Access, Auth, Sasl, Tls, check_acl, parse_auth
 
 DEFAULT_HOSTS = "127.0.0.1:2181"
+DEFAULT_ROOT = "/zkms"
 LONGEST_SESSION = 2_000_000.0
 """Seconds; ZooKeeper is told in milliseconds that fit into 31 bits."""
 MEBIBYTE = 1024 * 1024
@@ -54,7 +55,7 @@ class Config:
     """What a bus runs with."""
 
     hosts: str = DEFAULT_HOSTS
-    root: str = "/zkms"
+    root: str = DEFAULT_ROOT
     client_id: str = field(default_factory=new_client_id)
     producer: str | None = None
     cleaner: bool = True
@@ -115,18 +116,58 @@ class Config:
         return CREATOR_ALL_ACL if self.auth or self.sasl else OPEN_ACL_UNSAFE  # type: ignore[no-any-return]
 
 
+class ConnectOptions(TypedDict, total=False):
+    """Options of connect(), for both buses; the defaults are those of `Config`."""
+
+    producer: str | None
+    """The name of the producer, whose message numbers go on after a restart."""
+    cleaner: bool
+    """Whether this process stands for the cleaners' election; True by default."""
+    auth: Auth | Sasl | Iterable[Auth | Sasl] | None
+    """Credentials: znodes are then open to those with the same ones only."""
+    tls: Tls | None
+    """Encrypts the connection, and may say who we are."""
+    acl: Iterable[Any] | None
+    """The ACL of all znodes: kazoo's ACL objects."""
+    access: Access | None
+    """Who is producer, subscriber and cleaner: makes an ACL for every znode."""
+    codec: Codec | None
+    """Encodes and decodes the data of messages, where none is given for one call."""
+    trail: str | os.PathLike[str] | Trail | None
+    """Where to record what happens to messages: a directory, or a `zkms.trail.Trail`."""
+    client_id: str | None
+    """The name of this process in ZooKeeper; a new one by default."""
+    session_timeout: float
+    """Seconds after which ZooKeeper takes a silent process for gone; 10 by default."""
+    connect_timeout: float
+    """Seconds to wait for the first connection; 15 by default."""
+    request_timeout: float
+    """Seconds after which a request that ZooKeeper does not answer raises; 10 by default."""
+
+
 def configure(
+    hosts: str = DEFAULT_HOSTS,
+    root: str = DEFAULT_ROOT,
     *,
-    auth: Auth | Sasl | Iterable[Auth | Sasl] | None,
-    acl: Iterable[Any] | None,
-    client_id: str | None,
-    trail: str | os.PathLike[str] | Trail | None,
+    auth: Auth | Sasl | Iterable[Auth | Sasl] | None = None,
+    acl: Iterable[Any] | None = None,
+    client_id: str | None = None,
+    trail: str | os.PathLike[str] | Trail | None = None,
     **settings: Any,
 ) -> Config:
     """What connect() was given, checked."""
     pairs, sasl = parse_auth(auth)
-    given: dict[str, Any] = {} if client_id is None else {"client_id": client_id}
-    return Config(auth=pairs, sasl=sasl, acl=check_acl(acl), trail=as_trail(trail), **settings, **given)
+    client_id = new_client_id() if client_id is None else client_id
+    return Config(
+        hosts=hosts,
+        root=root,
+        auth=pairs,
+        sasl=sasl,
+        acl=check_acl(acl),
+        client_id=client_id,
+        trail=as_trail(trail),
+        **settings,
+    )
 
 
 def as_trail(given: str | os.PathLike[str] | Trail | None) -> Trail | None:

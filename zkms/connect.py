@@ -18,13 +18,10 @@ there and nowhere else. With a trail, zkms-trail writes it.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from zkms.bus import Bus, Parts
-from zkms.checks import Codec
-from zkms.config import DEFAULT_HOSTS, Config, Trail, configure
+from zkms.config import DEFAULT_HOSTS, DEFAULT_ROOT, Config, ConnectOptions, configure
 from zkms.consume.subscriptions import Subscriptions
 from zkms.context import Context
 from zkms.deliver.acks import Acks
@@ -33,7 +30,6 @@ from zkms.publish.pipeline import Pipeline
 from zkms.publish.producer import Producer
 from zkms.publish.publisher import Publisher
 from zkms.request_reply import RequestReply
-from zkms.security import Access, Auth, Sasl, Tls
 from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.subscribe.live_registration import LiveRegistration
 from zkms.trail.recorder import recorder_for
@@ -45,49 +41,21 @@ if TYPE_CHECKING:
     from zkms_cleaner import Cleaner
 
 
-def connect(
-    hosts: str = DEFAULT_HOSTS,
-    root: str = "/zkms",
-    *,
-    producer: str | None = None,
-    cleaner: bool = True,
-    auth: Auth | Sasl | Iterable[Auth | Sasl] | None = None,
-    tls: Tls | None = None,
-    acl: Iterable[Any] | None = None,
-    access: Access | None = None,
-    codec: Codec | None = None,
-    trail: str | os.PathLike[str] | Trail | None = None,
-    client_id: str | None = None,
-    session_timeout: float = 10.0,
-    connect_timeout: float = 15.0,
-    request_timeout: float = 10.0,
-) -> Bus:
+def connect(hosts: str = DEFAULT_HOSTS, root: str = DEFAULT_ROOT, **options: Unpack[ConnectOptions]) -> Bus:
     """Connect to ZooKeeper and return a bus; use it in a `with` block, or close() it.
 
     `producer` names the producer, so that its message numbers go on after a restart. `cleaner=False` keeps this process
-    out of the cleaner's election. With `auth`, znodes are open to those with the same credentials only. `access` says
+    out of the cleaners' election. `client_id` names the process, `codec` is for the data of its messages.
+
+    `tls` encrypts the connection. With `auth`, znodes are open to those with the same credentials only. `access` says
     who is producer, subscriber and cleaner, each with credentials of its own and no more rights than it needs; later
     clients find that in the tree. `acl` (kazoo's ACL objects) is one for all znodes instead. `trail` is a directory, or
-    a `zkms.trail.Trail`, in which to record what happens to messages. A request that ZooKeeper does not answer within
-    `request_timeout` raises.
+    a `zkms.trail.Trail`, in which to record what happens to messages.
+
+    In seconds: `connect_timeout` (15) is for the first connection, `session_timeout` (10) is how long ZooKeeper waits
+    for a silent process, and a request that it does not answer within `request_timeout` (10) raises.
     """
-    config = configure(
-        hosts=hosts,
-        root=root,
-        producer=producer,
-        cleaner=cleaner,
-        auth=auth,
-        tls=tls,
-        acl=acl,
-        access=access,
-        codec=codec,
-        trail=trail,
-        client_id=client_id,
-        session_timeout=session_timeout,
-        connect_timeout=connect_timeout,
-        request_timeout=request_timeout,
-    )
-    bus = build(config)
+    bus = build(configure(hosts, root, **options))
     open_bus(bus)
     return bus
 

@@ -328,7 +328,7 @@ def test_an_outcome_says_who_has_not_dropped_it(connect: Connect, monkeypatch: p
             monkeypatch.setattr(second.threaded.core.store, "drop", hang)
             waits = [asyncio.create_task(first.invalidate(key, wait=3.0)) for key in range(20)]
             await asyncio.to_thread(stuck.wait, 30)
-            assert len(await first._bus.clients()) == 2
+            assert len(await first._calls.run(first.threaded._bus.clients)) == 2
             for outcome in await asyncio.gather(*waits):
                 assert not outcome
                 assert list(outcome.missing) == [second.threaded._bus.client_id]
@@ -354,7 +354,7 @@ def test_many_who_wait_are_told_in_time_when_zookeeper_falls_silent(
                 proxy.black_hole()
                 began = time.monotonic()
                 if what == "receipt":
-                    waits = [waited(zkms.aio.Receipt(receipt, two._calls)) for receipt in sent]
+                    waits = [waited(zkms.aio.Receipt(two.calls(), receipt)) for receipt in sent]
                 else:
                     waits = [second._wait(receipt, began + 1.0) for receipt in sent]
                 outcomes = await asyncio.gather(*waits)

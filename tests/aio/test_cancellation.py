@@ -17,7 +17,7 @@ import zkms
 import zkms.aio
 from zkms import Message
 from zkms.aio import connecting
-from zkms.aio.stream import Stream
+from zkms.aio.feeds import LiveFeed
 from zkms.server.server import Server
 
 from .conftest import Connect, run, until
@@ -76,14 +76,14 @@ def test_a_cancelled_get_loses_no_message(connect: Connect) -> None:
 
 def test_an_await_after_taking_would_lose_messages(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """Breaking the mechanism on purpose: a pause between taking an entry and returning it is noticed."""
-    following = Stream.next
+    following = LiveFeed.next
 
-    async def paused(self: Stream, deadline: float | None) -> Any:
+    async def paused(self: LiveFeed, deadline: float | None) -> Any:
         unpacked = await following(self, deadline)
         await after_turns(2)
         return unpacked
 
-    monkeypatch.setattr(Stream, "next", paused)
+    monkeypatch.setattr(LiveFeed, "next", paused)
     with pytest.raises(AssertionError):
         run(check_cancelled_gets_lose_nothing(connect))
 

@@ -10,7 +10,7 @@
 
 It stands on the threaded bus, and adds no thread for a message or a subscription. What would wait runs on a few threads
 (`calls`); publishes that are awaited at the same time share transactions (`outbox`); messages are taken from the inbox
-on the event loop, which is woken once for many of them (`subscription`). Handlers run on the event loop.
+on the event loop, which is woken once for many of them (`feeds`). Handlers run on the event loop.
 """
 
 from importlib import import_module as _import_module

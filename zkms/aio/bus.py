@@ -8,47 +8,29 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-import msgspec
-
-from zkms.admin.dead_letters import DEFAULT_LIMIT as MOST_LETTERS
-from zkms.admin.dead_letters import DeadLetterInfo
-from zkms.admin.delayed import DelayedInfo
-from zkms.admin.discovery import ClientInfo, QueueInfo, SubscriptionInfo, TopicInfo
-from zkms.admin.groups import GroupInfo
 from zkms.admin.observer import Change, Observer, OnChange
-from zkms.aio.bulk import Bulk
-from zkms.aio.calls import Calls
+from zkms.aio.calls import Calls, Twin, awaited
 from zkms.aio.consumer import Consumer
-from zkms.aio.message import Handler, Message, OnError
-from zkms.aio.outbox import Outbox, late
+from zkms.aio.message import Handler, Message
+from zkms.aio.outbox import Bulk, Outbox, late
 from zkms.aio.publisher import TopicPublisher
 from zkms.aio.receipt import Receipt
-from zkms.aio.stream import Stream
 from zkms.aio.subscription import Subscription
-from zkms.aio.supply import Supply
 from zkms.aio.transaction import Transaction
-from zkms.aio.waiting import Waiting
 from zkms.bus import Bus as ThreadedBus
 from zkms.checks import Codec, check_positive, check_seconds
 from zkms.config import Config
-from zkms.deliver.live import AckMode, OnGap
 from zkms.errors import AlreadySubscribed, Closed, InvalidArgument, ZkmsError
 from zkms.names import check_topic, matches
 from zkms.publish.options import ManyOptions, PublishOptions, StreamOptions
 from zkms.publish.publisher import refuse_duplicate
 from zkms.publish.receipt import Receipt as ThreadedReceipt
 from zkms.request_reply import Answers
-from zkms.subscribe.options import (
-    DEFAULT_LIMIT,
-    DEFAULT_PARTITIONS,
-    Overflow,
-    SubscribeOptions,
-)
-from zkms.tree.records import DEFAULT_BYTES
+from zkms.subscribe.options import DurableOptions, GroupOptions, GroupQueueOptions, LiveOptions, SubscribeOptions
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -56,12 +38,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("zkms.aio")
 
 
-class Bus:
+class Bus(Twin[ThreadedBus]):
     """A connection to the topics below one root, for the event loop in which it was opened."""
 
     def __init__(self, bus: ThreadedBus) -> None:
-        self._bus = bus
-        self._calls = Calls(self._orphaned)
+        super().__init__(Calls(self._orphaned), bus)
+        self._context = bus.parts.context
         self._publisher = bus.parts.publisher
         self._outbox = Outbox(self._publisher, self._calls)
         bus.parts.replies.submit = self._calls.submit
@@ -73,27 +55,27 @@ class Bus:
         """What closes the threaded bus."""
 
     def __repr__(self) -> str:
-        return f"<aio.{repr(self._bus)[1:]}"
+        return f"<aio.{repr(self._threaded)[1:]}"
 
     @property
     def client_id(self) -> str:
         """The name that this process has in ZooKeeper."""
-        return self._bus.client_id
+        return self._threaded.client_id
 
     @property
     def config(self) -> Config:
         """What it runs with."""
-        return self._bus.parts.context.config
+        return self._context.config
 
     @property
     def threaded(self) -> ThreadedBus:
         """The bus below, for what is not here: its calls wait, so keep them off the event loop."""
-        return self._bus
+        return self._threaded
 
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def close(self, timeout: float = 5.0) -> None:
-        """Finish what is in hand, unsubscribe, and end the session. Safe to call again, and goes on when cancelled.
+        """Finish what is under way, unsubscribe, and end the session. Safe to call again, and goes on when cancelled.
 
         In this order: publishes, handlers (those that are busy after `timeout` seconds are cancelled), and then what
         the threaded bus does.
@@ -136,7 +118,7 @@ class Bus:
         with self._ending:
             if self._ended is None:
                 pool = ThreadPoolExecutor(1, "zkms-aio-close")
-                self._ended = pool.submit(self._bus.close, timeout)
+                self._ended = pool.submit(self._threaded.close, timeout)
                 self._ended.add_done_callback(lambda _: self._calls.close())
                 pool.shutdown(wait=False)
             return self._ended
@@ -153,11 +135,16 @@ class Bus:
     ) -> None:
         await self.close()
 
+    def calls(self) -> Calls:
+        """Internal: what runs the calls of all that stands on this bus; `Closed` if the bus is."""
+        self._check_open()
+        return self._calls
+
     def _check_open(self) -> None:
         self._calls.check_loop()
         if self._closing is not None:
             raise Closed("the bus is closed")
-        self._bus._check_open()
+        self._context.check_open()
 
     # -- publish -------------------------------------------------------------------------------------------------
 
@@ -175,7 +162,7 @@ class Bus:
         receipt = await self._outbox.send(kind, packed, deadline)
         if packed.id is not None:
             refuse_duplicate(topic, packed.id, receipt)
-        return Receipt(receipt, self._calls)
+        return Receipt(self._calls, receipt)
 
     async def _subscribed(self, topic: str, deadline: float) -> None:
         """What this bus subscribes to before it publishes, it hears."""
@@ -213,8 +200,8 @@ class Bus:
         return [one for receipt in receipts for one in self._each(receipt)]
 
     def _each(self, receipt: ThreadedReceipt) -> list[Receipt]:
-        shared = Receipt(receipt, self._calls)
-        return [shared if one is receipt else Receipt(one, self._calls) for one in receipt.each()]
+        shared = Receipt(self._calls, receipt)
+        return [shared if one is receipt else Receipt(self._calls, one) for one in receipt.each()]
 
     def publisher(self, topic: str, **options: Unpack[StreamOptions]) -> TopicPublisher:
         """Publish a stream of messages to one topic; use it in `async with`, or `await` it and close() it.
@@ -232,7 +219,7 @@ class Bus:
         As the threaded one: at the end of the block all of it is stored, or nothing.
         """
         self._check_open()
-        return Transaction(self._calls, self._bus.transaction(timeout))
+        return Transaction(self._calls, self._threaded.transaction(timeout))
 
     async def request(
         self,
@@ -251,11 +238,11 @@ class Bus:
         """
         self._check_open()
         timeout = check_positive("timeout", timeout)
-        done, replies = asyncio.Event(), self._bus.parts.replies
+        done, replies = asyncio.Event(), self._threaded.parts.replies
         await self._calls.run(replies.listen)
         question = replies.open(lambda: self._calls.post(done.set))
         try:
-            deadline = time.monotonic() + self._bus.parts.context.config.request_timeout
+            deadline = time.monotonic() + self._context.config.request_timeout
             await self._subscribed(topic, deadline)
             send = functools.partial(replies.send, key=key, headers=headers, to_self=to_self, codec=codec)
             sent = await self._calls.run(send, question, topic, data, deadline)
@@ -272,202 +259,66 @@ class Bus:
 
     @overload
     def subscribe(
-        self,
-        topic: str,
-        handler: Handler | None = None,
-        *,
-        ack: AckMode | None = None,
-        type: Any = None,
-        codec: Codec | None = None,
-        limit: int = DEFAULT_LIMIT,
-        max_bytes: int = DEFAULT_BYTES,
-        prefetch: int = 10_000,
-        where: Mapping[str, str | Sequence[str]] | None = None,
-        overflow: Overflow | None = None,
-        max_age: float | None = None,
-        on_gap: OnGap | None = None,
-        on_error: OnError | None = None,
+        self, topic: str, handler: Handler | None = None, **options: Unpack[LiveOptions[Message]]
     ) -> Subscription: ...
 
     @overload
     def subscribe(
-        self,
-        topic: str,
-        handler: Handler | None = None,
-        *,
-        name: str,
-        takeover: bool = False,
-        max_attempts: int | None = 3,
-        backoff: float = 1.0,
-        ack: AckMode | None = None,
-        type: Any = None,
-        codec: Codec | None = None,
-        limit: int = DEFAULT_LIMIT,
-        max_bytes: int = DEFAULT_BYTES,
-        prefetch: int = 10_000,
-        where: Mapping[str, str | Sequence[str]] | None = None,
-        overflow: Overflow | None = None,
-        max_age: float | None = None,
-        on_gap: OnGap | None = None,
-        on_error: OnError | None = None,
+        self, topic: str, handler: Handler | None = None, *, name: str, **options: Unpack[DurableOptions[Message]]
     ) -> Consumer: ...
 
     @overload
     def subscribe(
-        self,
-        topic: str,
-        handler: Handler | None = None,
-        *,
-        group: str,
-        partitions: int | None = None,
-        ttr: float | None = None,
-        max_attempts: int | None = 3,
-        backoff: float = 1.0,
-        ack: AckMode | None = None,
-        type: Any = None,
-        codec: Codec | None = None,
-        limit: int = DEFAULT_LIMIT,
-        max_bytes: int = DEFAULT_BYTES,
-        prefetch: int = 10_000,
-        where: Mapping[str, str | Sequence[str]] | None = None,
-        overflow: Overflow | None = None,
-        max_age: float | None = None,
-        on_gap: OnGap | None = None,
-        on_error: OnError | None = None,
+        self, topic: str, handler: Handler | None = None, *, group: str, **options: Unpack[GroupOptions[Message]]
     ) -> Consumer: ...
 
-    def subscribe(
-        self,
-        topic: str,
-        handler: Handler | None = None,
-        *,
-        name: str | None = None,
-        takeover: bool = False,
-        group: str | None = None,
-        partitions: int | None = None,
-        ttr: float | None = None,
-        max_attempts: int | None = 3,
-        backoff: float = 1.0,
-        ack: AckMode | None = None,
-        type: Any = None,
-        codec: Codec | None = None,
-        limit: int = DEFAULT_LIMIT,
-        max_bytes: int = DEFAULT_BYTES,
-        prefetch: int = 10_000,
-        where: Mapping[str, str | Sequence[str]] | None = None,
-        overflow: Overflow | None = None,
-        max_age: float | None = None,
-        on_gap: OnGap | None = None,
-        on_error: OnError | None = None,
-    ) -> Subscription | Consumer:
+    def subscribe(self, topic: str, handler: Handler | None = None, **options: Any) -> Subscription | Consumer:
         """Receive all that is published to the topic; once the result has been awaited, nothing is missed any more.
 
-        The arguments are those of the threaded bus; `handler`, `on_gap` and `on_error` may be coroutine functions. They
-        run on the event loop, one message after the other, and a message is acked when the handler has returned.
+        The options are those of the threaded bus (`help(zkms.Bus.subscribe)`): of all kinds `where`, `limit`,
+        `max_bytes`, `overflow`, `max_age`, `ack`, `type`, `codec`, `prefetch`, `on_gap`, `on_error`; `name` with
+        `takeover`, or `group` with `partitions` and `ttr`, and for both `max_attempts` and `backoff`.
+
+        `handler`, `on_gap` and `on_error` may be coroutine functions. They run on the event loop, one message after the
+        other, and a message is acked when the handler has returned.
         """
         self._check_open()
-        request = SubscribeOptions(
-            topic=topic,
-            name=name,
-            group=group,
-            partitions=partitions,
-            ttr=ttr,
-            max_attempts=max_attempts,
-            backoff=backoff,
-            takeover=takeover,
-            where=where,
-            overflow=overflow,
-            max_age=max_age,
-            ack=ack,
-            type=type,
-            codec=codec,
-            limit=limit,
-            max_bytes=max_bytes,
-            prefetch=prefetch,
-            make=Message,
-        )
-        return self._subscribe(request, handler, on_gap, on_error)
-
-    def _subscribe(
-        self, request: SubscribeOptions, handler: Handler | None, on_gap: OnGap | None, on_error: OnError | None
-    ) -> Subscription | Consumer:
-        topic, name = request.topic, request.name or request.group
-        check_topic(topic)
-        for what, callback in (("handler", handler), ("on_gap", on_gap), ("on_error", on_error)):
-            if callback is not None and not callable(callback):
-                raise InvalidArgument(f"{what} must be callable, not {callback!r:.60}")
+        asked = AwaitedOptions(topic=topic, handler=handler, **options)
+        asked.check_callbacks()
+        name = asked.name or asked.group
         former = self._subscriptions.get((topic, name))
         if former is not None and not former.closed:
             raise AlreadySubscribed(topic, name)
         after = None if former is None else former.busy
         self._subscriptions = {key: sub for key, sub in self._subscriptions.items() if not sub.over}
         subscription: Subscription | Consumer
-        if request.kind == "live":
-            stream = Stream(self._calls, topic, on_gap, on_error, pulled=handler is None)
-            live = functools.partial(self._bus.parts.subscriptions.subscribe_live, _with(request, stream))
-            manual = request.ack == "manual"
-            subscription = Subscription(self._calls, topic, handler, stream, live, manual=manual, after=after)
+        threaded = self._threaded.parts.subscriptions
+        if asked.kind == "live":
+            subscription = Subscription(self._calls, asked, threaded.subscribe_live, after=after)
         else:
-            supply = Supply(self._calls, topic, on_gap, on_error, pulled=handler is None)
-            kept = functools.partial(self._bus.parts.subscriptions.subscribe_durable, _with(request, supply))
-            subscription = Consumer(self._calls, topic, handler, supply, kept, ack=request.ack, after=after)
+            subscription = Consumer(self._calls, asked, threaded.subscribe_durable, after=after)
         self._subscriptions[topic, name] = subscription
         return subscription
 
-    async def create_group(
-        self,
-        topic: str,
-        group: str,
-        *,
-        partitions: int = DEFAULT_PARTITIONS,
-        where: Mapping[str, str | Sequence[str]] | None = None,
-        overflow: Overflow = "reject",
-        max_age: float | None = None,
-        limit: int = DEFAULT_LIMIT,
-        max_bytes: int = DEFAULT_BYTES,
-    ) -> bool:
+    async def create_group(self, topic: str, group: str, **options: Unpack[GroupQueueOptions]) -> bool:
         """Declare a group before it has any member: what is published from now on waits for them.
 
-        False if it is there already; `GroupMismatch` if that one has other partitions.
+        As the threaded one, with `partitions`, `where`, `limit`, `max_bytes`, `overflow` and `max_age`.
         """
         self._check_open()
-        return await self._calls.run(
-            self._bus.create_group,
-            topic,
-            group,
-            partitions=partitions,
-            where=where,
-            overflow=overflow,
-            max_age=max_age,
-            limit=limit,
-            max_bytes=max_bytes,
-        )
+        return await self._calls.run(self._threaded.create_group, topic, group, **options)
 
-    # -- discovery -----------------------------------------------------------------------------------------------
+    # -- discovery and dead letters ------------------------------------------------------------------------------
 
-    async def topics(self) -> list[TopicInfo]:
-        """All topics, with how many subscribe to each."""
-        return await self._calls.run(self._bus.topics)
-
-    async def subscriptions(self, topic: str) -> list[SubscriptionInfo]:
-        """Who subscribes to a topic."""
-        return await self._calls.run(self._bus.subscriptions, topic)
-
-    async def queues(self, *, count: bool = False) -> list[QueueInfo]:
-        """All queues, with how many entries wait in each; with `count` also messages by state, and the oldest's age."""
-        return await self._calls.run(self._bus.queues, count=count)
-
-    async def delayed(self) -> list[DelayedInfo]:
-        """How many messages of which topics wait to become due, and when the next one is."""
-        return await self._calls.run(self._bus.delayed)
-
-    async def clients(self) -> list[ClientInfo]:
-        """The processes that are connected."""
-        return await self._calls.run(self._bus.clients)
-
-    async def groups(self, topic: str | None = None, name: str | None = None) -> list[GroupInfo]:
-        """Durable subscriptions and groups: members, who reads which partition, how much waits and for how long."""
-        return await self._calls.run(self._bus.groups, topic, name)
+    topics = awaited(ThreadedBus.topics)
+    subscriptions = awaited(ThreadedBus.subscriptions)
+    queues = awaited(ThreadedBus.queues)
+    delayed = awaited(ThreadedBus.delayed)
+    clients = awaited(ThreadedBus.clients)
+    groups = awaited(ThreadedBus.groups)
+    dead_letters = awaited(ThreadedBus.dead_letters)
+    requeue = awaited(ThreadedBus.requeue)
+    purge_dead = awaited(ThreadedBus.purge_dead)
 
     async def watch(self, callback: OnChange) -> Observer:
         """Call `callback(change)`, on the event loop, when topics, subscriptions, members or clients come and go.
@@ -482,28 +333,11 @@ class Bus:
             if not (observers and observers[0].closed):
                 callback(change)
 
-        observers.append(await self._calls.run(self._bus.watch, functools.partial(self._calls.post, tell)))
+        observers.append(await self._calls.run(self._threaded.watch, functools.partial(self._calls.post, tell)))
         return observers[0]
 
-    # -- dead letters --------------------------------------------------------------------------------------------
 
-    async def dead_letters(
-        self, topic: str | None = None, subscription: str | None = None, *, limit: int = MOST_LETTERS
-    ) -> list[DeadLetterInfo]:
-        """What readers could not do with, and what was found in queues and is no message; the oldest first."""
-        return await self._calls.run(self._bus.dead_letters, topic, subscription, limit=limit)
+class AwaitedOptions(SubscribeOptions):
+    """The arguments of subscribe(), for messages of zkms.aio."""
 
-    async def requeue(self, letter: DeadLetterInfo) -> None:
-        """Deliver a dead letter again, as the last of its partition, with all its attempts before it."""
-        await self._calls.run(self._bus.requeue, letter)
-
-    async def purge_dead(
-        self, *letters: DeadLetterInfo, topic: str | None = None, subscription: str | None = None
-    ) -> int:
-        """Remove these letters for good, or all of a topic and a subscription; how many that were."""
-        return await self._calls.run(self._bus.purge_dead, *letters, topic=topic, subscription=subscription)
-
-
-def _with(request: SubscribeOptions, waiting: Waiting) -> SubscribeOptions:
-    """What is told on the threads below is noted there, and told on the loop."""
-    return msgspec.structs.replace(request, on_gap=waiting.on_gap, on_error=waiting.on_error)
+    make = Message

@@ -14,15 +14,13 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable, Generator, Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from concurrent.futures import Future
 from contextvars import ContextVar
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from zkms.aio.opening import Opening
+from zkms.aio.calls import OpenedOnce, returned
 from zkms.aio.receipt import Receipt
-from zkms.aio.waiting import returned
 from zkms.cache.cache import Cache as ThreadedCache
 from zkms.cache.core import CacheCore, Loader
 from zkms.cache.decorator import CachedFunction, MakeKey, MakeTags
@@ -46,7 +44,7 @@ PAUSE = 0.1
 """Seconds between two looks at the clock, while only nodes that have vanished are waited for."""
 
 
-class Cache:
+class Cache(OpenedOnce[ThreadedCache]):
     """A bounded near cache that is coherent across a cluster: use it in `async with`, or `await` it and close() it."""
 
     def __init__(
@@ -67,10 +65,8 @@ class Cache:
         for what, callback in (("loader", loader), ("on_event", on_event)):
             if callback is not None and not callable(callback):
                 raise InvalidArgument(f"{what} must be callable, not {callback!r:.60}")
-        bus._check_open()
         self.name = name
-        self._calls = bus._calls
-        self._bus = bus
+        calls = bus.calls()
         self._loader = loader
         self._on_event = on_event
         self._events: set[asyncio.Future[None]] = set()
@@ -84,61 +80,41 @@ class Cache:
             max_staleness=max_staleness,
             negative=negative,
             load_timeout=load_timeout,
-            on_event=None if on_event is None else lambda event: self._calls.post(self._hear, event),
+            on_event=None if on_event is None else lambda event: calls.post(self._hear, event),
             mapping=mapping,
         )
-        self._opening = Opening(self._calls, make, ThreadedCache.close, f"cache {name}")
-        self._begun = False
-        self._cache: ThreadedCache | None = None
+        again = "a cache is opened once: make another zkms.aio.Cache"
+        super().__init__(calls, f"cache {name}", make, ThreadedCache.close, again=again)
 
     def __repr__(self) -> str:
-        return f"<aio.{repr(self._cache)[1:]}" if self._cache is not None else f"<aio.Cache {self.name!r}: not open>"
+        return f"<aio.Cache {self.name!r}: not open>" if self._threaded is None else f"<aio.{repr(self._threaded)[1:]}"
 
     # -- life ----------------------------------------------------------------------------------------------------
-
-    async def _opened(self) -> Cache:
-        if self._begun:
-            raise InvalidArgument("a cache is opened once: make another zkms.aio.Cache")
-        self._begun = True
-        self._cache = await self._opening.opened()
-        return self
-
-    def __await__(self) -> Generator[Any, None, Cache]:
-        """Open it; when that returns, nothing is missed any more."""
-        return self._opened().__await__()
-
-    async def __aenter__(self) -> Cache:
-        return self if self._cache is not None else await self._opened()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self, timeout: float = 5.0) -> None:
         """Serve nothing more, send what waits, and leave; harmless if that is done, and goes on when cancelled."""
         timeout = check_seconds("timeout", timeout)
         self._calls.check_loop()
-        if self._cache is not None and not self._cache.closed:
+        if self._threaded is not None and not self._threaded.closed:
             try:
-                closing = self._calls.submit(self._cache.close, timeout)
+                closing = self._calls.submit(self._threaded.close, timeout)
             except Closed:
                 return  # with the bus
-            self._opening.undone_by(closing)  # before another of this name is opened, also if we are cancelled
+            self._calls.undoing[self._opens] = closing  # another of this name waits for it, also if we are cancelled
             await self._calls.finished(closing)
             closing.result()
 
     @property
     def threaded(self) -> ThreadedCache:
         """The cache below, for what is not here: some of its calls wait."""
-        if self._cache is None:
+        if self._threaded is None:
             raise Closed(f"cache {self.name!r} is not open: use `async with zkms.aio.Cache(...)`, or await it")
-        return self._cache
+        return self._threaded
 
     @property
     def closed(self) -> bool:
         """Whether it was closed, by itself or with its bus."""
-        return self._cache is not None and self._cache.closed
+        return self._threaded is not None and self._threaded.closed
 
     @property
     def settings(self) -> CacheSettings:
@@ -300,7 +276,7 @@ class Cache:
     async def _wait(self, receipt: ThreadedReceipt, deadline: float) -> Outcome:
         """As InvalidationWait.wait() does."""
         waiting = self.threaded.core.node.waiting(receipt)
-        own = Receipt(receipt, self._calls)
+        own = Receipt(self._calls, receipt)
         while True:
             try:
                 await own.wait_for(waiting.turn(deadline))

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
+import inspect
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, ParamSpec, TypeVar
+from types import CoroutineType, TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from zkms.errors import Closed, UsedInAnotherLoop
+from zkms.errors import Closed, InvalidArgument, UsedInAnotherLoop
 
 log = logging.getLogger("zkms.aio")
 P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 WORKERS = 4
 """Calls that may wait for ZooKeeper at the same time; others queue."""
+SLICE = 0.005
+"""Seconds after which the loop is given to others, however much is there to be done."""
 
 
 class Calls:
@@ -27,7 +34,7 @@ class Calls:
         self._sender = ThreadPoolExecutor(1, "zkms-aio-send")
         """Publishing has a thread of its own: in order, and never behind a call that waits."""
         self.undoing: dict[str, Future[Any]] = {}
-        """By name: what was opened for nobody, and is being closed (see opening.py)."""
+        """By name: what was opened for nobody, and is being closed (see `OpenedOnce`)."""
         self._orphaned = orphaned
         self._lost = threading.Lock()
 
@@ -89,3 +96,116 @@ def _submit(pool: ThreadPoolExecutor, call: Callable[P, T], *args: P.args, **kwa
         return pool.submit(call, *args, **kwargs)
     except RuntimeError as error:  # the pool has been shut down
         raise Closed("the bus is closed") from error
+
+
+class Twin(Generic[S]):
+    """Stands on a threaded object: `awaited` methods run on a worker, `passed_on` ones do not wait."""
+
+    __slots__ = ("_calls", "_threaded")
+
+    def __init__(self, calls: Calls, threaded: S) -> None:
+        self._calls = calls
+        self._threaded = threaded
+
+
+def awaited(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[Twin[S], P], Coroutine[Any, Any, T]]:
+    """The threaded object's method, with its signature and docstring, run on a worker."""
+
+    @functools.wraps(method)
+    async def call(twin: Twin[S], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await twin._calls.run(method, twin._threaded, *args, **kwargs)
+
+    return call
+
+
+def passed_on(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[Twin[S], P], T]:
+    """The threaded object's method, with its signature and docstring."""
+
+    @functools.wraps(method)
+    def call(twin: Twin[S], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return method(twin._threaded, *args, **kwargs)
+
+    return call
+
+
+class OpenedOnce(Generic[S]):
+    """Opened on a worker by `await` or by `async with`, once; `undo` closes what was opened for nobody."""
+
+    def __init__(
+        self, calls: Calls, name: str, make: Callable[[], S], undo: Callable[[S], object], *, again: str
+    ) -> None:
+        """`name` tells those apart that are not to be opened before another one is undone; `again` is advice."""
+        self._calls = calls
+        self._opens = name
+        self._make = make
+        self._undo = undo
+        self._again = again
+        self._begun = False
+        self._threaded: S | None = None
+        self._lock = threading.Lock()
+        self._made: list[S] = []
+        self._abandoned = False
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """Open it: when that returns, it can be used."""
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> Self:
+        return self if self._threaded is not None else await self._opened()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """For each kind."""
+        raise NotImplementedError
+
+    async def _opened(self) -> Self:
+        """Open it, after one of the same name is undone. When cancelled, it is undone in the background."""
+        if self._begun:
+            raise InvalidArgument(self._again)
+        self._begun = True
+        calls = self._calls
+        calls.check_loop()
+        while (undoing := calls.undoing.get(self._opens)) is not None:
+            await calls.finished(undoing)
+            if calls.undoing.get(self._opens) is undoing:
+                del calls.undoing[self._opens]
+        job = calls.submit(self._open)
+        try:
+            await calls.finished(job)
+        except asyncio.CancelledError:
+            with self._lock:
+                self._abandoned = True
+                made = self._made.copy()
+            with contextlib.suppress(Closed):  # with the bus: then it is undone
+                calls.undoing[self._opens] = calls.submit(self._undo, made[0]) if made else job
+            raise
+        self._threaded = job.result()
+        return self
+
+    def _open(self) -> S:
+        made = self._make()
+        with self._lock:
+            self._made.append(made)
+            abandoned = self._abandoned
+        if abandoned:
+            self._undo(made)
+        return made
+
+
+def must_pass(error: BaseException) -> bool:
+    """Whether what a user's callback raised is for the event loop, and not an error to be told: we are cancelled."""
+    if isinstance(error, asyncio.CancelledError):  # or only something that the callback awaited
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    return isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit)
+
+
+async def returned(result: Any) -> Any:
+    """What a callback returned, awaited if it can be."""
+    if result is not None and (result.__class__ is CoroutineType or inspect.isawaitable(result)):
+        return await result
+    return result

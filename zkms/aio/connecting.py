@@ -3,62 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from zkms.aio.bus import Bus
 from zkms.bus import Bus as ThreadedBus
-from zkms.checks import Codec
-from zkms.config import DEFAULT_HOSTS, Config, Trail, configure
+from zkms.config import DEFAULT_HOSTS, DEFAULT_ROOT, Config, ConnectOptions, configure
 from zkms.connect import build, open_bus
 from zkms.errors import Closed, InvalidArgument
-from zkms.security import Access, Auth, Sasl, Tls
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 
-def connect(
-    hosts: str = DEFAULT_HOSTS,
-    root: str = "/zkms",
-    *,
-    producer: str | None = None,
-    cleaner: bool = True,
-    auth: Auth | Sasl | Iterable[Auth | Sasl] | None = None,
-    tls: Tls | None = None,
-    acl: Iterable[Any] | None = None,
-    access: Access | None = None,
-    codec: Codec | None = None,
-    trail: str | os.PathLike[str] | Trail | None = None,
-    client_id: str | None = None,
-    session_timeout: float = 10.0,
-    connect_timeout: float = 15.0,
-    request_timeout: float = 10.0,
-) -> Connecting:
-    """A bus to be opened by `async with`, or by `await`: then close() it. The arguments are those of zkms.connect().
+def connect(hosts: str = DEFAULT_HOSTS, root: str = DEFAULT_ROOT, **options: Unpack[ConnectOptions]) -> Connecting:
+    """A bus to be opened by `async with`, or by `await`: then close() it.
+
+    The options are those of zkms.connect(), see there: `producer`, `cleaner`, `client_id`, `codec`, `tls`, `auth`,
+    `access`, `acl`, `trail`, `connect_timeout`, `session_timeout`, `request_timeout`.
 
     When the opening is cancelled, neither a connection nor a thread is left behind.
     """
-    config = configure(
-        hosts=hosts,
-        root=root,
-        producer=producer,
-        cleaner=cleaner,
-        auth=auth,
-        tls=tls,
-        acl=acl,
-        access=access,
-        codec=codec,
-        trail=trail,
-        client_id=client_id,
-        session_timeout=session_timeout,
-        connect_timeout=connect_timeout,
-        request_timeout=request_timeout,
-    )
-    return Connecting(config)
+    return Connecting(configure(hosts, root, **options))
 
 
 class Connecting:

@@ -11,18 +11,17 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, cast
 
-from zkms.aio.calls import Calls
+from zkms.aio.calls import Calls, must_pass, returned
+from zkms.aio.feeds import ConsumerFeed
 from zkms.aio.message import Handler, Message, Stored
 from zkms.aio.reading import Reading
-from zkms.aio.supply import Supply
-from zkms.aio.waiting import must_pass, returned
 from zkms.checks import check_seconds
 from zkms.consume.consumer import Consumer as ThreadedConsumer
-from zkms.deliver.live import AckMode
 from zkms.errors import NotSubscribed
+from zkms.subscribe.options import SubscribeOptions
 
 
-class Consumer(Reading[ThreadedConsumer, Supply]):
+class Consumer(Reading[ThreadedConsumer, ConsumerFeed]):
     """What bus.subscribe() returns for a name or a group: `await` it, use it in `async with`, or in `async for`.
 
     Subscribing begins at once; if the `await` is cancelled, it is closed. close() keeps its place, unsubscribe() gives
@@ -32,19 +31,15 @@ class Consumer(Reading[ThreadedConsumer, Supply]):
     def __init__(
         self,
         calls: Calls,
-        topic: str,
-        handler: Handler | None,
-        supply: Supply,
-        subscribe: Callable[[], ThreadedConsumer],
+        options: SubscribeOptions,
+        subscribe: Callable[[SubscribeOptions], ThreadedConsumer],
         *,
-        ack: AckMode | None,
         after: Future[Any] | None,
     ) -> None:
-        self._ack = ack
-        self._supply = supply
+        self._ack = options.ack
         self._iterated: Message | None = None
         """What `async for` acks when it comes back."""
-        super().__init__(calls, topic, handler, supply, subscribe, after=after)
+        super().__init__(calls, options, ConsumerFeed(calls, options), subscribe, after=after)
 
     @property
     def kind(self) -> str:
@@ -55,9 +50,6 @@ class Consumer(Reading[ThreadedConsumer, Supply]):
     def partitions(self) -> list[int]:
         """The partitions that are ours to read, now."""
         return [] if self._source is None else self._source.partitions
-
-    def _attach(self, source: ThreadedConsumer) -> None:
-        self._supply.attach(source)
 
     async def close(self, timeout: float = 5.0) -> None:
         """Stop reading, and keep the place: finish the message in flight, give the rest back to be delivered again.
@@ -77,14 +69,6 @@ class Consumer(Reading[ThreadedConsumer, Supply]):
         await self._end(self._source.unsubscribe, timeout)
 
     # -- pull ----------------------------------------------------------------------------------------------------
-
-    async def get(self, timeout: float | None = None) -> Message | None:
-        """The next message; None after `timeout` seconds without one (0 looks once, None waits on).
-
-        It has to be acked: `await message.ack()`. A get() that is cancelled takes none.
-        """
-        messages = await self.fetch(1, timeout)
-        return messages[0] if messages else None
 
     async def fetch(self, count: int, timeout: float | None = None) -> list[Message]:
         """Up to `count` messages: waits for the first as get() does, and takes what is there besides."""
@@ -121,11 +105,11 @@ class Consumer(Reading[ThreadedConsumer, Supply]):
         if not await self._turn(timeout):
             return taken
         try:
-            await self._supply.rest()
-            some = await self._supply.next(count, deadline)
+            await self._feed.rest()
+            some = await self._feed.next(count, deadline)
             while some:
                 taken += cast(list[Message], some)
-                some = self._supply.next_at_once(count - len(taken)) if len(taken) < count else []
+                some = self._feed.next_at_once(count - len(taken)) if len(taken) < count else []
         finally:
             self._taking.release()
         if not taken and self._source is not None and self._source.gone:
@@ -135,8 +119,8 @@ class Consumer(Reading[ThreadedConsumer, Supply]):
     # -- push ----------------------------------------------------------------------------------------------------
 
     async def _deliver(self, source: ThreadedConsumer, handler: Handler) -> None:
-        supply = self._supply
-        while some := await supply.next(1, None):
+        feed = self._feed
+        while some := await feed.next(1, None):
             message = some[0]
             source.begins(message)
             problem: BaseException | None = None
@@ -147,7 +131,7 @@ class Consumer(Reading[ThreadedConsumer, Supply]):
                     raise  # its message is not done with, so it is delivered again
                 problem = error
             stored = source.ends(message, problem)
-            await supply.tell()
+            await feed.tell()
             if stored is not None and not stored.done():
-                await supply.until(stored)
-            await supply.rest()
+                await feed.until(stored)
+            await feed.rest()

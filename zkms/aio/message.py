@@ -38,7 +38,7 @@ class Stored:
             entry.dispatcher.wait_until_stored(future, message)
 
 
-class Sent:
+class SentReply:
     """An answer on its way since this was made; `await` it to know that it is stored."""
 
     __slots__ = ("_future",)
@@ -113,13 +113,13 @@ class Message(ThreadedMessage, gc=False, eq=False):
 
     def reply(  # type: ignore[override]
         self, data: Any = None, *, error: str | None = None, codec: Codec | None = None
-    ) -> Sent:
+    ) -> SentReply:
         """Answer a request, with data or with an error; whoever asked may be gone, which is no error here.
 
         Sending begins at once; await the result to know that it is stored. The first answer of a subscription counts.
         """
         replies = self.entry.replies
-        return Sent(replies.submit(replies.reply, self, data, error, codec))
+        return SentReply(replies.submit(replies.reply, self, data, error, codec))
 
     def reject(self, reason: str) -> Stored:  # type: ignore[override]
         """This can never be done: put it to the dead letters."""

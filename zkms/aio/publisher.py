@@ -9,89 +9,64 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator, Mapping
-from types import TracebackType
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from zkms.aio.calls import Calls
-from zkms.aio.opening import Opening
+from zkms.aio.calls import SLICE, Calls, OpenedOnce, Twin, passed_on
 from zkms.aio.receipt import Receipt
-from zkms.aio.waiting import SLICE
 from zkms.checks import check_seconds
-from zkms.errors import Closed, InvalidArgument, Timeout, ZkmsError
+from zkms.errors import Closed, Timeout, ZkmsError
 from zkms.message.frame import Packed
 from zkms.publish.topic_publisher import Sent as ThreadedSent
 from zkms.publish.topic_publisher import TopicPublisher as ThreadedPublisher
 
 
-class Sent:
+class Sent(Twin[ThreadedSent]):
     """One message of a stream: on its way, stored, or failed."""
 
-    __slots__ = ("_calls", "_sent")
+    __slots__ = ()
 
-    def __init__(self, sent: ThreadedSent, calls: Calls) -> None:
-        self._sent = sent
-        self._calls = calls
-
-    def done(self) -> bool:
-        """Whether it is stored, or has failed."""
-        return self._sent.done()
+    done = passed_on(ThreadedSent.done)
 
     async def result(self, timeout: float | None = None) -> Receipt:
         """Wait until it is stored and return its receipt, or raise why it is not."""
         timeout = None if timeout is None else check_seconds("timeout", timeout)
         self._calls.check_loop()
-        if not self._sent.done():
+        if not self._threaded.done():
             done = asyncio.Event()
-            self._sent.add_done_callback(lambda _: self._calls.post(done.set))
+            self._threaded.add_done_callback(lambda _: self._calls.post(done.set))
             try:
                 async with asyncio.timeout(timeout):
                     await done.wait()
             except TimeoutError:
                 raise Timeout(f"not stored within {timeout:g} s; it is still on its way") from None
-        return Receipt(self._sent.result(0), self._calls)
+        return Receipt(self._calls, self._threaded.result(0))
 
     def __repr__(self) -> str:
-        return f"<aio.{repr(self._sent)[1:]}"
+        return f"<aio.{repr(self._threaded)[1:]}"
 
 
-class TopicPublisher:
+class TopicPublisher(OpenedOnce[ThreadedPublisher]):
     """What bus.publisher() returns: use it in `async with`, or `await` it and close() it."""
 
     def __init__(self, calls: Calls, topic: str, make: Callable[[], ThreadedPublisher], timeout: float) -> None:
         self.topic = topic
-        self._calls = calls
         self._timeout = timeout
-        self._opening = Opening(calls, make, ThreadedPublisher.close, f"publisher {topic}")
-        self._begun = False
-        self._publisher: ThreadedPublisher | None = None
         self._turn = asyncio.Lock()
         self._room = asyncio.Event()
         self._full = False
         self._rest_at = time.monotonic() + SLICE
 
+        def made() -> ThreadedPublisher:
+            publisher = make()
+            publisher.answered = self._answered
+            return publisher
+
+        again = "a publisher is opened once: call bus.publisher() again for another"
+        super().__init__(calls, f"publisher {topic}", made, ThreadedPublisher.close, again=again)
+
     def __repr__(self) -> str:
         return f"<aio.TopicPublisher to {self.topic!r}>"
-
-    async def _opened(self) -> TopicPublisher:
-        if self._begun:
-            raise InvalidArgument("a publisher is opened once: call bus.publisher() again for another")
-        self._begun = True
-        self._publisher = await self._opening.opened()
-        self._publisher.answered = self._answered
-        return self
-
-    def __await__(self) -> Generator[Any, None, TopicPublisher]:
-        """Open it."""
-        return self._opened().__await__()
-
-    async def __aenter__(self) -> TopicPublisher:
-        return self if self._publisher is not None else await self._opened()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def send(
         self, data: Any, *, key: str | None = None, headers: Mapping[str, str] | None = None, id: str | None = None
@@ -107,7 +82,7 @@ class TopicPublisher:
             self._rest_at = time.monotonic() + SLICE
         if self._turn.locked() or (sent := publisher.send_at_once(packed)) is None:
             sent = await self._send_later(publisher, packed)
-        return Sent(sent, self._calls)
+        return Sent(self._calls, sent)
 
     async def _send_later(self, publisher: ThreadedPublisher, packed: Packed) -> ThreadedSent:
         """In the order of the calls, when there is room."""
@@ -144,9 +119,9 @@ class TopicPublisher:
         When this call is cancelled, it goes on in the background.
         """
         self._calls.check_loop()
-        if self._publisher is not None:
+        if self._threaded is not None:
             try:
-                closing = self._calls.submit(self._publisher.close, timeout)
+                closing = self._calls.submit(self._threaded.close, timeout)
             except Closed:
                 return  # with the bus
             await self._calls.finished(closing)
@@ -154,6 +129,6 @@ class TopicPublisher:
 
     def _check(self) -> ThreadedPublisher:
         self._calls.check_loop()
-        if self._publisher is None:
+        if self._threaded is None:
             raise Closed(f"the publisher of {self.topic!r} is not open: use `async with bus.publisher(...)`")
-        return self._publisher
+        return self._threaded

@@ -11,10 +11,11 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from zkms.aio.calls import Calls
+from zkms.aio.feeds import Feed
 from zkms.aio.message import Handler, Message
-from zkms.aio.waiting import Waiting
 from zkms.checks import check_seconds
 from zkms.errors import Closed, InvalidArgument, NotSubscribed, ZkmsError
+from zkms.subscribe.options import SubscribeOptions
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -37,36 +38,35 @@ class Threaded(Protocol):
 
 
 S = TypeVar("S", bound=Threaded)
-W = TypeVar("W", bound=Waiting)
+F = TypeVar("F", bound=Feed[Any])
 
 
-class Reading(Generic[S, W]):
+class Reading(Generic[S, F]):
     """What is common to all kinds: `await` it, use it in `async with`, or go straight into `async for`."""
 
     def __init__(
         self,
         calls: Calls,
-        topic: str,
-        handler: Handler | None,
-        waiting: W,
-        subscribe: Callable[[], S],
+        options: SubscribeOptions,
+        feed: F,
+        subscribe: Callable[[SubscribeOptions], S],
         *,
         after: Future[Any] | None,
     ) -> None:
-        self.topic = topic
+        self.topic = options.topic
         self._calls = calls
-        self._handler = handler
-        self._waiting = waiting
+        self._handler = options.handler
+        self._feed = feed
         self._source: S | None = None
         self._lock = threading.Lock()
         self._abandoned = False
-        self._held = False
+        self._kept = False
         """Whether somebody has awaited or entered it, and may go on with it after an `async for`."""
         self._taking = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
         self._opened: asyncio.Future[None] = calls.loop.create_future()
-        self.busy: Future[Any] = calls.submit(self._open, subscribe, after)
+        self.busy: Future[Any] = calls.submit(self._open, subscribe, feed.threaded_options(options), after)
         """Done when nothing is being done about it in ZooKeeper any more: then the topic may be free again."""
         self.busy.add_done_callback(lambda job: calls.post(self._stand, job))
 
@@ -97,24 +97,22 @@ class Reading(Generic[S, W]):
 
     # -- for each kind -------------------------------------------------------------------------------------------
 
-    def _attach(self, source: S) -> None:
-        """Begin to take."""
-        raise NotImplementedError
-
     async def _deliver(self, source: S, handler: Handler) -> None:
-        """Hand messages to the handler until closed."""
+        """Deliver messages to the handler until closed."""
         raise NotImplementedError
 
     # -- opening -------------------------------------------------------------------------------------------------
 
-    def _open(self, subscribe: Callable[[], S], after: Future[Any] | None) -> None:
+    def _open(
+        self, subscribe: Callable[[SubscribeOptions], S], options: SubscribeOptions, after: Future[Any] | None
+    ) -> None:
         """On a worker. `after` was submitted before this, so it is under way or done."""
         if after is not None:
             after.exception()
         with self._lock:
             if self._abandoned:
                 return
-        source = subscribe()
+        source = subscribe(options)
         with self._lock:
             abandoned, self._source = self._abandoned, source
         if abandoned:
@@ -125,12 +123,12 @@ class Reading(Generic[S, W]):
         error = job.exception()
         if error is not None:
             log.log(logging.DEBUG if self._abandoned else logging.WARNING, "not subscribed: %s", error)
-            self._waiting.close()
+            self._feed.close()
             self._opened.set_exception(error)
             self._opened.exception()  # or asyncio would complain where nobody awaits it
             return
-        if self._source is not None and not self._abandoned and not self._waiting.closed:
-            self._attach(self._source)
+        if self._source is not None and not self._abandoned and not self._feed.closed:
+            self._feed.attach(self._source)
             if self._handler is not None:
                 self._task = self._calls.loop.create_task(
                     self._deliver(self._source, self._handler), name=f"zkms-{self.topic}"
@@ -145,8 +143,8 @@ class Reading(Generic[S, W]):
         self._opened.result()
 
     def abandon(self) -> None:
-        """Nobody has it in hand any more. On any thread."""
-        if not (self.closed or self._held or self._calls.loop.is_closed()):
+        """Nobody uses it any more. On any thread."""
+        if not (self.closed or self._kept or self._calls.loop.is_closed()):
             self._calls.here_or_post(self._abandon)
 
     def _delivered(self, task: asyncio.Task[None]) -> None:
@@ -170,8 +168,8 @@ class Reading(Generic[S, W]):
         return self
 
     def _abandon(self) -> None:
-        """Nobody has it in hand: close it, in the background."""
-        self._waiting.close()
+        """Nobody uses it: close it, in the background."""
+        self._feed.close()
         with self._lock:
             self._abandoned, source = True, self._source
         if source is not None:
@@ -182,11 +180,11 @@ class Reading(Generic[S, W]):
 
     def __await__(self) -> Generator[Any, None, Self]:
         """Wait until nothing that is published is missed any more."""
-        self._held = True
+        self._kept = True
         return self._ready().__await__()
 
     async def __aenter__(self) -> Self:
-        self._held = True
+        self._kept = True
         return await self._ready()
 
     async def __aexit__(
@@ -197,7 +195,7 @@ class Reading(Generic[S, W]):
     # -- closing -------------------------------------------------------------------------------------------------
 
     async def close(self, timeout: float = 5.0) -> None:
-        """Stop reading: finish the message in hand, and close the subscription below.
+        """Stop reading: finish the message in flight, and close the subscription below.
 
         A handler that is still busy after `timeout` seconds is cancelled. When this call is cancelled, it goes on in
         the background.
@@ -231,7 +229,7 @@ class Reading(Generic[S, W]):
 
     async def stop(self, timeout: float, task: asyncio.Task[None] | None) -> None:
         """Take no more messages, and wait for the handler, which is cancelled if it is still busy after `timeout`."""
-        self._waiting.close()
+        self._feed.close()
         if task is not None and not task.done():
             await asyncio.wait([task], timeout=timeout)
             if not task.done():
@@ -242,7 +240,7 @@ class Reading(Generic[S, W]):
     @property
     def closed(self) -> bool:
         """Whether it takes no more messages."""
-        return self._waiting.closed
+        return self._feed.closed
 
     @property
     def over(self) -> bool:
@@ -256,9 +254,22 @@ class Reading(Generic[S, W]):
 
     # -- pull ----------------------------------------------------------------------------------------------------
 
+    async def get(self, timeout: float | None = None) -> Message | None:
+        """The next message; None after `timeout` seconds without one (0 looks once, None waits on).
+
+        One of a durable subscription or a group has to be acked: `await message.ack()`. A get() that is cancelled takes
+        none.
+        """
+        messages = await self.fetch(1, timeout)
+        return messages[0] if messages else None
+
+    async def fetch(self, count: int, timeout: float | None = None) -> list[Message]:
+        """For each kind."""
+        raise NotImplementedError
+
     def __aiter__(self) -> AsyncIterator[Message]:
         """Messages until the subscription is closed; each is acked when the loop comes back for the next."""
-        return self if self._held else Iteration(self)
+        return self if self._kept else Iteration(self)
 
     async def __anext__(self) -> Message:
         """For each kind."""
@@ -281,7 +292,7 @@ class Reading(Generic[S, W]):
         if timeout is not None:
             timeout = check_seconds("timeout", timeout)
         self._check_pull()
-        self._held = True
+        self._kept = True
         return timeout
 
     async def _turn(self, timeout: float | None) -> bool:

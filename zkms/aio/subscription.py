@@ -9,19 +9,19 @@ from concurrent.futures import Future
 from types import CoroutineType
 from typing import Any, cast
 
-from zkms.aio.calls import Calls
+from zkms.aio.calls import Calls, must_pass, returned
+from zkms.aio.feeds import LiveFeed
 from zkms.aio.message import Handler, Message
 from zkms.aio.reading import Reading
-from zkms.aio.stream import Stream
-from zkms.aio.waiting import must_pass, returned
 from zkms.deliver.live import Subscription as ThreadedSubscription
 from zkms.errors import ZkmsError
 from zkms.message.decode import DecodedEntry, Undecodable
 from zkms.message.message import LiveEntry
 from zkms.message.message import Message as ThreadedMessage
+from zkms.subscribe.options import SubscribeOptions
 
 
-class Subscription(Reading[ThreadedSubscription, Stream]):
+class Subscription(Reading[ThreadedSubscription, LiveFeed]):
     """What bus.subscribe() returns: `await` it, use it in `async with`, or go straight into `async for`.
 
     Subscribing begins at once. When an `await` of it, or the first step of an `async with` or `async for`, has
@@ -32,27 +32,20 @@ class Subscription(Reading[ThreadedSubscription, Stream]):
     def __init__(
         self,
         calls: Calls,
-        topic: str,
-        handler: Handler | None,
-        stream: Stream,
-        subscribe: Callable[[], ThreadedSubscription],
+        options: SubscribeOptions,
+        subscribe: Callable[[SubscribeOptions], ThreadedSubscription],
         *,
-        manual: bool,
         after: Future[Any] | None,
     ) -> None:
-        self._manual = manual
-        self._stream = stream
+        self._manual = options.ack == "manual"
         self._unpacked: deque[ThreadedMessage | Undecodable] = deque()
         self._entry: LiveEntry
         self._iterated: list[LiveEntry] = []
         """What `async for` acks when it comes back."""
-        super().__init__(calls, topic, handler, stream, subscribe, after=after)
-
-    def _attach(self, source: ThreadedSubscription) -> None:
-        self._stream.attach(source)
+        super().__init__(calls, options, LiveFeed(calls, options), subscribe, after=after)
 
     async def unsubscribe(self, timeout: float = 5.0) -> None:
-        """Give the subscription up: finish the message in hand, then remove the registration and the queue.
+        """Give the subscription up: finish the message in flight, then remove the registration and the queue.
 
         A handler that is still busy after `timeout` seconds is cancelled. When this call is cancelled, it goes on in
         the background.
@@ -62,14 +55,6 @@ class Subscription(Reading[ThreadedSubscription, Stream]):
     close = unsubscribe
 
     # -- pull ----------------------------------------------------------------------------------------------------
-
-    async def get(self, timeout: float | None = None) -> Message | None:
-        """The next message; None after `timeout` seconds without one (0 looks once, None waits on).
-
-        A get() that is cancelled takes none.
-        """
-        messages = await self.fetch(1, timeout)
-        return messages[0] if messages else None
 
     async def fetch(self, count: int, timeout: float | None = None) -> list[Message]:
         """Up to `count` messages: waits for the first as get() does, and takes what is there besides."""
@@ -105,11 +90,11 @@ class Subscription(Reading[ThreadedSubscription, Stream]):
         if not await self._turn(timeout):
             return taken, entries
         try:
-            await self._stream.rest()
-            while not taken and (self._unpacked or self._load(await self._stream.next(deadline))):
+            await self._feed.rest()
+            while not taken and (self._unpacked or self._load(await self._feed.next(deadline))):
                 self._gather(count, taken, entries)
                 if not taken:
-                    await self._stream.tell()
+                    await self._feed.tell()
         finally:
             self._taking.release()
         return taken, entries
@@ -135,7 +120,7 @@ class Subscription(Reading[ThreadedSubscription, Stream]):
             else:
                 self._skip(self._unpacked.popleft())
                 return
-            if len(taken) == count or not (self._unpacked or self._load(self._stream.next_at_once())):
+            if len(taken) == count or not (self._unpacked or self._load(self._feed.next_at_once())):
                 return
 
     def _skip(self, problem: ThreadedMessage | Undecodable) -> None:
@@ -147,10 +132,10 @@ class Subscription(Reading[ThreadedSubscription, Stream]):
     # -- push ----------------------------------------------------------------------------------------------------
 
     async def _deliver(self, source: ThreadedSubscription, handler: Handler) -> None:
-        stream = self._stream
-        while not stream.closed:
+        feed = self._feed
+        while not feed.closed:
             try:
-                unpacked = await stream.next(None)
+                unpacked = await feed.next(None)
             except ZkmsError as error:
                 await self._report(source, error, None)
                 continue
@@ -158,15 +143,15 @@ class Subscription(Reading[ThreadedSubscription, Stream]):
                 unpacked.entry.finish()
 
     async def _handle(self, source: ThreadedSubscription, handler: Handler, unpacked: DecodedEntry) -> bool:
-        """Hand the messages of an entry to the handler; False if the subscription was closed in the middle."""
-        stream = self._stream
-        rest_at = stream.rest_at
+        """Deliver the messages of an entry to the handler; False if the subscription was closed in the middle."""
+        feed = self._feed
+        rest_at = feed.rest_at
         for item in unpacked.items:
-            if stream.closed:
+            if feed.closed:
                 return False
             if item.__class__ is not Message:  # as cheap as it gets: this runs for every message
                 source.skip(unpacked.entry, item)  # type: ignore[arg-type]
-                await stream.tell()
+                await feed.tell()
                 continue
             try:
                 result = handler(item)
@@ -183,10 +168,10 @@ class Subscription(Reading[ThreadedSubscription, Stream]):
                 if isinstance(item, Message) and item.is_request:
                     item.reply(error=f"{type(error).__name__}: {error}")
             if time.monotonic() > rest_at:
-                await stream.rest()
-                rest_at = stream.rest_at
+                await feed.rest()
+                rest_at = feed.rest_at
         return True
 
     async def _report(self, source: ThreadedSubscription, error: Exception, message: ThreadedMessage | None) -> None:
         source.report(error, message)
-        await self._stream.tell()
+        await self._feed.tell()

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING
 
-from zkms.aio.calls import Calls
-from zkms.aio.message import Message
+from zkms.aio.calls import Twin, awaited, passed_on
 from zkms.aio.receipt import Receipt
-from zkms.publish.options import PublishOptions
 from zkms.transaction import Transaction as ThreadedTransaction
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 
-class Transaction:
+class Transaction(Twin[ThreadedTransaction]):
     """What bus.transaction() returns; it is committed at the end of its `async with` block, unless that raised.
 
     A commit that is cancelled goes on to its end: all of it is stored, or nothing.
     """
 
-    def __init__(self, calls: Calls, transaction: ThreadedTransaction) -> None:
-        self._calls = calls
-        self._transaction = transaction
+    ack = passed_on(ThreadedTransaction.ack)
+    publish = passed_on(ThreadedTransaction.publish)
+    abort = passed_on(ThreadedTransaction.abort)
+    commit = awaited(ThreadedTransaction.commit)
 
     @property
     def receipts(self) -> list[Receipt]:
         """One for each publish, once it is committed."""
-        return [Receipt(receipt, self._calls) for receipt in self._transaction.receipts]
-
-    def ack(self, message: Message) -> None:
-        """Done with, if all of the transaction is stored."""
-        self._transaction.ack(message)
-
-    def publish(self, topic: str, data: Any, **options: Unpack[PublishOptions]) -> None:
-        """Published, if all of the transaction is stored."""
-        self._transaction.publish(topic, data, **options)
+        return [Receipt(self._calls, receipt) for receipt in self._threaded.receipts]
 
     async def __aenter__(self) -> Transaction:
         return self
@@ -47,11 +38,3 @@ class Transaction:
             await self.commit()
         else:
             self.abort()
-
-    def abort(self) -> None:
-        """Store nothing; the messages are still to be acked."""
-        self._transaction.abort()
-
-    async def commit(self) -> None:
-        """Store all of it, or raise: then nothing is stored, unless `ConnectionLost` says that this is unknown."""
-        await self._calls.run(self._transaction.commit)

@@ -1,16 +1,15 @@
-"""What bus.subscribe() was asked for: checked before anything is sent."""
+"""The options of subscribe() and create_group(), for both buses; the defaults are those of `SubscribeOptions`."""
 
 from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
-
-import msgspec
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, TypedDict, TypeVar, Unpack
 
 from zkms.checks import Codec, check_count, check_positive
-from zkms.deliver.live import AckMode, Handler, OnError, OnGap
+from zkms.deliver.live import AckMode, OnGap
 from zkms.errors import InvalidArgument, Unauthorised
 from zkms.message.message import Message
 from zkms.names import check_subscription, check_topic
@@ -24,11 +23,80 @@ DEFAULT_TTR = 30.0
 Overflow = Literal["gap", "reject", "drop-oldest"]
 
 
-class SubscribeOptions(msgspec.Struct, kw_only=True, frozen=True):
+M = TypeVar("M", bound=Message)
+"""The messages of a bus: zkms.aio has its own."""
+
+
+class QueueOptions(TypedDict, total=False):
+    """Options of any subscription: what is stored for it, and how much."""
+
+    where: Mapping[str, str | Sequence[str]] | None
+    """Headers, each with the value or the values that a message must have."""
+    limit: int
+    """Messages that may wait, in each partition; 100,000 by default."""
+    max_bytes: int
+    """Bytes that may wait, in each partition; 64 MiB by default."""
+    overflow: Overflow | None
+    """What happens past the limits: "gap" (the default where it is live), "reject" (that of others), "drop-oldest"."""
+    max_age: float | None
+    """Seconds that a message waits at the most; without end by default."""
+
+
+class GroupQueueOptions(QueueOptions, total=False):
+    """Options of create_group()."""
+
+    partitions: int
+    """Partitions that the group is split into; 8 by default."""
+
+
+class LiveOptions(QueueOptions, Generic[M], total=False):
+    """Options of subscribe(), whatever its kind."""
+
+    ack: AckMode | None
+    """"manual" leaves it to message.ack(), "auto" acks on delivery; by default that depends on the way of reading."""
+    type: Any
+    """What the data is decoded into, and validated against: a msgspec Struct, a dataclass, ..."""
+    codec: Codec | None
+    """Decodes the data, instead of the codec of the bus."""
+    prefetch: int
+    """Messages that are read ahead; 10,000 by default."""
+    on_gap: OnGap | None
+    """Called with each `Gap`: messages that were published and not stored here."""
+    on_error: Callable[[Exception, M | None], object] | None
+    """Called with what a handler raised and its message, or with why an entry could not be decoded and None."""
+
+
+class RetryOptions(LiveOptions[M], total=False):
+    """Options of subscribe() with a `name` or a `group`."""
+
+    max_attempts: int | None
+    """Deliveries after which a message is a dead letter; 3 by default, None for no end."""
+    backoff: float
+    """Seconds before the second attempt, doubled for each one after it; 1 by default."""
+
+
+class DurableOptions(RetryOptions[M], total=False):
+    """Options of subscribe() with a `name`."""
+
+    takeover: bool
+    """Whether it is taken from another process that reads it; False by default."""
+
+
+class GroupOptions(RetryOptions[M], total=False):
+    """Options of subscribe() with a `group`."""
+
+    partitions: int | None
+    """Partitions that the group is split into; by default as many as it has, or 8 if it is new."""
+    ttr: float | None
+    """Seconds after which a message that is not acked is delivered again; 30 by default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubscribeOptions:
     """The arguments of bus.subscribe(); what is None takes its kind's default."""
 
     topic: str
-    handler: Handler | None = None
+    handler: Callable[[Any], object] | None = None
     name: str | None = None
     group: str | None = None
     partitions: int | None = None
@@ -46,16 +114,30 @@ class SubscribeOptions(msgspec.Struct, kw_only=True, frozen=True):
     max_bytes: int = DEFAULT_BYTES
     prefetch: int = 10_000
     on_gap: OnGap | None = None
-    on_error: OnError | None = None
-    make: builtins.type[Message] = Message
-    """What messages are made as: zkms.aio has its own."""
+    on_error: Callable[[Exception, Any], object] | None = None
+    make: ClassVar[builtins.type[Message]] = Message
+    """What messages are made as."""
 
-    def check(self) -> None:
-        """`InvalidArgument` that says what cannot work."""
+    @classmethod
+    def of_group(
+        cls, topic: str, group: str, *, partitions: int = DEFAULT_PARTITIONS, **queue: Unpack[QueueOptions]
+    ) -> SubscribeOptions:
+        """The arguments of bus.create_group(), which says how many partitions it wants; `TypeError` for any others."""
+        for option in queue:
+            if option not in QueueOptions.__annotations__:
+                raise TypeError(f"create_group() got an unexpected keyword argument {option!r}")
+        return cls(topic=topic, group=group, partitions=partitions, **queue)
+
+    def check_callbacks(self) -> None:
+        """`InvalidArgument` unless the topic is one, and what is to be called can be."""
         check_topic(self.topic)
         for what, callback in (("handler", self.handler), ("on_gap", self.on_gap), ("on_error", self.on_error)):
             if callback is not None and not callable(callback):
                 raise InvalidArgument(f"{what} must be callable, not {callback!r:.60}")
+
+    def check(self) -> None:
+        """`InvalidArgument` that says what cannot work."""
+        self.check_callbacks()
         if self.ack not in (None, "auto", "manual"):
             raise InvalidArgument(f"ack is 'auto' or 'manual', not {self.ack!r}")
         for what, value in (("limit", self.limit), ("max_bytes", self.max_bytes), ("prefetch", self.prefetch)):
