@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zkms.cli.exit_codes import Exit
-from zkms.cli.failure import Failure, set_up_logging
-from zkms.cli.options import JSON_HELP, VERBOSE_HELP, trails_option
+from zkms.cli.failure import Failure
+from zkms.cli.options import printing, trails_option
 from zkms.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     help="Of the tables.",
 )
 @click.option("--strict", is_flag=True, help="Exit code 7 also unless the audit says that all guarantees were kept.")
-@click.option("--json", "json_", is_flag=True, help=JSON_HELP)
-@click.option("-v", "--verbose", count=True, help=VERBOSE_HELP)
+@printing
 @click.pass_context
 def report(
     ctx: click.Context,
@@ -59,7 +58,6 @@ def report(
     form: str,
     strict: bool,
     json_: bool,
-    verbose: int,
 ) -> None:
     """Say what every message did: latency, lag, storms, and whether the guarantees were kept, in one HTML file.
 
@@ -74,7 +72,6 @@ def report(
       zkms report --trail /var/lib/zkms/trail --strict
       zkms report --trail exported --tables tables --job latency --job lag
     """
-    set_up_logging(verbose)
     if names and (tables is None or strict):
         raise Failure("--job needs --tables, and no --strict: that is for the whole report", Exit.USAGE)
     if not names:

@@ -15,7 +15,7 @@ from zkms.cli.connection import open_bus
 from zkms.cli.exit_codes import Exit
 from zkms.cli.messages.delivery import Delivery
 from zkms.cli.messages.lines import read_lines
-from zkms.cli.options import CommandSettings, Seconds, settings, trail_option
+from zkms.cli.options import CommandSettings, seconds_option, settings, trail_option
 from zkms.cli.output import plural, print_json, print_table
 from zkms.cli.progress import Progress
 from zkms.errors import ZkmsError
@@ -33,13 +33,13 @@ CHUNK = 5_000
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be given repeatedly.")
 @click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Publish DATA so many times.")
 @click.option("--priority", type=click.IntRange(0, 9), default=0, show_default=True, help="Higher ones come first.")
-@click.option("--delay", type=Seconds(min=0), metavar="SECONDS", help="Publish it so much later.")
+@seconds_option("--delay", help="Publish it so much later.")
 @click.option("--at", metavar="TIME", help="Publish it then: seconds since the epoch, or 2026-11-16T12:00:00+01:00.")
-@click.option("--ttl", type=Seconds(min=0, min_open=True), metavar="SECONDS", help="Do not deliver it any later.")
+@seconds_option("--ttl", least_open=True, help="Do not deliver it any later.")
 @click.option("--id", "id_", help="Refuse it if a message of this id was published within the last ten minutes.")
 @click.option("--stdin", is_flag=True, help="Publish each line of standard input, as it comes.")
 @click.option("--json-data", is_flag=True, help="DATA, or each line, is JSON and arrives as what it stands for.")
-@click.option("--wait", type=Seconds(min=0), metavar="SECONDS", help="Wait until everybody has acked, and say who has.")
+@seconds_option("--wait", help="Wait until everybody has acked, and say who has.")
 @click.option(
     "--if-nobody", type=click.Choice(["raise", "drop"]), default="raise", show_default=True, help="Without subscribers."
 )

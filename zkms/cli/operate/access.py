@@ -7,12 +7,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from zkms.cli.connection import CONNECT_TIMEOUT, find_hosts, inspect, read_auth, read_tls
+from zkms.cli.connection import inspect, open_bus
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.options import CommandSettings, settings
 from zkms.cli.output import print_json, print_table
-from zkms.connect import connect
 from zkms.security import Access, masked
 
 
@@ -65,15 +64,7 @@ def init(settings: CommandSettings, file: Path) -> None:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # msgspec lets the second through
         raise Failure(f"{file}: {error}", Exit.USAGE) from error
     policy = Access(producers=roles.producers, subscribers=roles.subscribers, cleaners=roles.cleaners)
-    connect(
-        find_hosts(settings),
-        root=settings.root,
-        auth=read_auth(),
-        tls=read_tls(),
-        access=policy,
-        cleaner=False,
-        connect_timeout=CONNECT_TIMEOUT,
-    ).close()
+    open_bus(settings, cleaner=False, access=policy).close()
     click.echo(f"{settings.root} is made for these roles.")
 
 
