@@ -145,10 +145,8 @@ class Leftovers:
         for topic, name in orphaned:
             missing = self._tree.registration(topic, name) if topic in topics else self._tree.topic(topic)
             group = self._tree.group(name, topic)
-            yield (
-                OrphanFinding("group", group, "its subscription is gone"),
-                [*absent(missing), *self._below(group)],
-            )
+            finding = OrphanFinding("group", group, "its subscription is gone")
+            yield finding, [*absent(missing), *self._below(group)]
 
     def _nameless(self, empty: dict[str, Stat]) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
         for name, stat in empty.items():

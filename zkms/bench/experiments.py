@@ -9,7 +9,6 @@ import msgspec
 
 from zkms.bench.algorithms.algorithm import BenchPlace
 from zkms.bench.processes.crew import Crew, PublishOutcome
-from zkms.bench.processes.meter import MeterReading
 from zkms.bench.processes.orders import Publish
 from zkms.bench.processes.site import Site
 from zkms.bench.results import MB, Drain, Latency, Throughput, percentiles
@@ -57,6 +56,7 @@ def throughput(
         order, outcome, before, after = at_full_speed(crew, order, seconds, site.meter.read)
     messages = order.messages
     deliveries = messages * subscribers
+    server_cpu = _each(before.cpu, after.cpu, deliveries)
     return Throughput(
         algorithm=algorithm,
         subscribers=subscribers,
@@ -70,10 +70,10 @@ def throughput(
         published_per_s=messages / outcome.publish_seconds,
         deliveries_per_s=deliveries / outcome.seconds,
         frame=outcome.frame,
-        requests_per_delivery=_requests(before, after, deliveries),
+        requests_per_delivery=_each(before.requests, after.requests, deliveries),
         publisher_cpu_us=outcome.publisher_cpu / deliveries * 1e6,
         subscriber_cpu_us=outcome.subscriber_cpu / deliveries * 1e6,
-        server_cpu_us=_server_cpu(before, after, deliveries),
+        server_cpu_us=None if server_cpu is None else server_cpu * 1e6,
         subscriber_memory_mb=outcome.subscriber_memory / MB,
         subscriber_bytes=max(0, outcome.growth) / messages,
         publisher_memory_mb=outcome.publisher_memory / MB,
@@ -125,7 +125,7 @@ def latency(site: Site, algorithm: str, subscribers: int, rate: float, seconds: 
         p99_ms=p99,
         p999_ms=p999,
         late=outcome.late,
-        requests_per_delivery=_requests(before, after, deliveries),
+        requests_per_delivery=_each(before.requests, after.requests, deliveries),
         cpu_us=(outcome.publisher_cpu + outcome.subscriber_cpu) / deliveries * 1e6,
     )
 
@@ -143,13 +143,6 @@ def drain(site: Site, backlog: int) -> Drain:
     return Drain(backlog=backlog, seconds=seconds, messages_per_s=backlog / seconds, growth_mb=growth / MB)
 
 
-def _requests(before: MeterReading, after: MeterReading, deliveries: int) -> float | None:
-    if before.requests is None or after.requests is None:
-        return None
-    return (after.requests - before.requests) / deliveries
-
-
-def _server_cpu(before: MeterReading, after: MeterReading, deliveries: int) -> float | None:
-    if before.cpu is None or after.cpu is None:
-        return None
-    return (after.cpu - before.cpu) / deliveries * 1e6
+def _each(before: float | None, after: float | None, deliveries: int) -> float | None:
+    """What a delivery has cost by a meter; None where that cannot be read."""
+    return None if before is None or after is None else (after - before) / deliveries

@@ -33,7 +33,6 @@ class OwnershipLike(Protocol):
     @property
     def since(self) -> int:
         """The owner's epoch."""
-        ...
 
 
 class DispatcherLike(Protocol):
@@ -44,7 +43,6 @@ class DispatcherLike(Protocol):
     @property
     def ownership(self) -> OwnershipLike:
         """By which right."""
-        ...
 
 
 class EntryStateLike(Protocol):
@@ -62,15 +60,12 @@ class EntryStateLike(Protocol):
     @property
     def tries(self) -> Mapping[int, Try]:
         """Attempts that have failed, by message."""
-        ...
 
     def attempts(self, index: int) -> int:
         """How often a message was delivered."""
-        ...
 
     def expires(self, index: int) -> float:
         """When a message expires; 0 for never."""
-        ...
 
 
 class MemberLike(Protocol):
@@ -79,17 +74,14 @@ class MemberLike(Protocol):
     @property
     def subscription(self) -> str:
         """Its name, or its id."""
-        ...
 
     @property
     def topic(self) -> str:
         """The topic or the pattern that it subscribes to."""
-        ...
 
     @property
     def registration(self) -> Registration:
         """What it has registered with."""
-        ...
 
 
 class TargetLike(Protocol):
@@ -98,12 +90,10 @@ class TargetLike(Protocol):
     @property
     def member(self) -> MemberLike:
         """Whose queue it is."""
-        ...
 
     @property
     def picks(self) -> Collection[int] | None:
         """The places in the frame of those that it gets; None for all."""
-        ...
 
 
 class FrameLike(Protocol):
@@ -117,17 +107,14 @@ class FrameLike(Protocol):
     @property
     def packed(self) -> Sequence[Packed]:
         """Its messages."""
-        ...
 
     @property
     def targets(self) -> Sequence[TargetLike]:
         """Who gets it."""
-        ...
 
     @property
     def duplicates(self) -> Collection[int]:
         """The places of messages that were published before."""
-        ...
 
 
 class DelayedFrameLike(FrameLike, Protocol):

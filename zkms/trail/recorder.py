@@ -84,12 +84,8 @@ class FileRecorder(Recorder):
         if not parted and not frame.duplicates:
             self._stored("published", frame, producer, zxid, frame.packed, None, names)
             return
-        shares: dict[tuple[str, ...], list[int]] = {}
-        for place in range(len(frame.packed)):
-            if place not in frame.duplicates:
-                getters = {_called(t) for t in frame.targets if t.picks is None or place in t.picks}
-                shares.setdefault(tuple(sorted(getters)), []).append(place)
-        for subs, places in shares.items():
+        stored = (place for place in range(len(frame.packed)) if place not in frame.duplicates)
+        for subs, places in _shares(frame, stored).items():
             packed = [frame.packed[place] for place in places]
             self._stored("published", frame, producer, zxid, packed, places, list(subs))
 
@@ -139,20 +135,10 @@ class FileRecorder(Recorder):
             self._stored("delayed", frame, producer, zxid, packed, places, None, frame.due)
 
     def due(
-        self,
-        frame: FrameLike,
-        producer: str,
-        numbers: Sequence[int],
-        left: Sequence[int],
-        due: float,
-        zxid: int | None,
+        self, frame: FrameLike, producer: str, numbers: Sequence[int], left: Sequence[int], due: float, zxid: int | None
     ) -> None:
         """What is left of a frame is moved to its targets; `numbers` are those of its messages less the first one's."""
-        shares: dict[tuple[str, ...], list[int]] = {}
-        for place in left:
-            getters = {_called(t) for t in frame.targets if t.picks is None or place in t.picks}
-            shares.setdefault(tuple(sorted(getters)), []).append(place)
-        for subs, places in shares.items():
+        for subs, places in _shares(frame, left).items():
             at = [numbers[place] for place in places]
             self._stored("due", frame, producer, zxid, [frame.packed[p] for p in places], at, [*subs], due)
 
@@ -385,6 +371,15 @@ def recorder_for(trail: Trail | None, node: str) -> Recorder:
 
 def _called(target: TargetLike) -> str:
     return called(target.member.subscription, target.member.topic)
+
+
+def _shares(frame: FrameLike, places: Iterable[int]) -> dict[tuple[str, ...], list[int]]:
+    """These messages of a frame, by the subscriptions that get them."""
+    shares: dict[tuple[str, ...], list[int]] = {}
+    for place in places:
+        getters = {_called(target) for target in frame.targets if target.picks is None or place in target.picks}
+        shares.setdefault(tuple(sorted(getters)), []).append(place)
+    return shares
 
 
 def _spread(numbers: Sequence[int]) -> tuple[int, list[int] | None]:
