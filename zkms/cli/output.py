@@ -44,6 +44,16 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty:
         click.echo("  ".join(_fit(c, w, right) for c, w, right in zip(row, widths, numeric, strict=True)).rstrip())
 
 
+def print_found(
+    as_json: bool, found: Any, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str
+) -> None:
+    """What a command has found, for programs or for people."""
+    if as_json:
+        print_json(found)
+    else:
+        print_table(columns, rows, empty=empty)
+
+
 def _squeeze(widths: list[int], available: int) -> None:
     """Take from the widest column until the table fits, or every column is as narrow as is useful."""
     while sum(widths) + 2 * (len(widths) - 1) > available and max(widths) > MIN_COLUMN:

@@ -56,7 +56,8 @@ class FileRecorder(Recorder):
         self._queue: list[Event] = []
         self._weight = 0
         self._count = 0
-        self._lost = 0
+        self.lost = 0
+        """Lines lost so far."""
         self._unsaid = 0
         """Lines lost that no `lost` event has told of yet, and since when."""
         self._unsaid_since = 0.0
@@ -69,11 +70,6 @@ class FileRecorder(Recorder):
         self._thread = threading.Thread(target=self._run, name="zkms-trail", daemon=True)
         self._thread.start()
         atexit.register(self.close)
-
-    @property
-    def lost(self) -> int:
-        """Lines lost so far."""
-        return self._lost
 
     # -- what happens --------------------------------------------------------------------------------------------
 
@@ -300,7 +296,7 @@ class FileRecorder(Recorder):
         self._stop.set()
         self._wake.set()
         self._thread.join()
-        self._store.close(self._lost)
+        self._store.close(self.lost)
         atexit.unregister(self.close)
 
     # -- writing -------------------------------------------------------------------------------------------------
@@ -330,7 +326,7 @@ class FileRecorder(Recorder):
                 self._store.write(encode_lines(chunk), len(chunk))
                 written += len(chunk)
             if self._store.full:
-                for event in self._store.turn(self._lost):
+                for event in self._store.turn(self.lost):
                     self.record(event)
         except OSError as error:
             self._complain(error)
@@ -345,7 +341,7 @@ class FileRecorder(Recorder):
         """With the lock held."""
         self._unsaid_since = min(self._unsaid_since, since) if self._unsaid else since
         self._unsaid += lines
-        self._lost += lines
+        self.lost += lines
 
     def _complain(self, error: OSError) -> None:
         now = time.monotonic()

@@ -68,9 +68,7 @@ class FloorSubscriber:
         self._client.close()
 
 
-def publisher(place: BenchPlace) -> FloorPublisher:
-    """Connect."""
-    return FloorPublisher(place)
+publisher = FloorPublisher
 
 
 def subscribers(place: BenchPlace, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> FloorSubscriber:  # noqa: ARG001

@@ -141,9 +141,7 @@ class QueueReaders:
             reader.close()
 
 
-def publisher(place: BenchPlace) -> OriginalPublisher:
-    """Connect."""
-    return OriginalPublisher(place)
+publisher = OriginalPublisher
 
 
 def subscribers(place: BenchPlace, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> QueueReaders:

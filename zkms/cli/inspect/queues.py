@@ -12,7 +12,7 @@ from zkms.admin.groups import Groups
 from zkms.cli.connection import inspect
 from zkms.cli.inspect.groups import lag
 from zkms.cli.options import CommandSettings, settings
-from zkms.cli.output import duration, print_json, print_table
+from zkms.cli.output import duration, print_found
 from zkms.names import check_topic
 from zkms.tree.paths import subscription_of
 
@@ -45,10 +45,7 @@ def queues(settings: CommandSettings, topic: str | None, partitions: bool) -> No
     if not partitions:
         found = _added_up(found)
     found.sort(key=lambda q: (-q.entries, q.topic, q.subscription))
-    if settings.json:
-        print_json(found)
-    else:
-        print_table(COLUMNS, [_row(queue) for queue in found], empty="No queues.")
+    print_found(settings.json, found, COLUMNS, [_row(queue) for queue in found], empty="No queues.")
 
 
 def _added_up(queues: list[QueueInfo]) -> list[QueueInfo]:

@@ -11,7 +11,7 @@ from zkms.cli.connection import inspect, open_bus
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.options import CommandSettings, settings
-from zkms.cli.output import print_json, print_table
+from zkms.cli.output import print_found, print_json
 from zkms.security import Access, masked
 
 
@@ -76,8 +76,6 @@ def show(settings: CommandSettings) -> None:
         rights = inspector.session.rights
         mine = inspector.session.identities()
     rows = [] if rights is None else [(r, i) for r, identities in rights.access.record().items() for i in identities]
-    if settings.json:
-        print_json([{"role": role.removesuffix("s"), "identity": masked(i), "you": i in mine} for role, i in rows])
-        return
+    found = [{"role": role.removesuffix("s"), "identity": masked(i), "you": i in mine} for role, i in rows]
     table = [(role.removesuffix("s"), masked(i), "you" if i in mine else "") for role, i in rows]
-    print_table(("ROLE", "IDENTITY", ""), table, empty="This tree has no separate roles.")
+    print_found(settings.json, found, ("ROLE", "IDENTITY", ""), table, empty="This tree has no separate roles.")
