@@ -5,7 +5,7 @@ Everybody has a `Recorder` and reports to it; one that records nothing stands wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 from zkms.message.frame import Packed
@@ -30,9 +30,8 @@ class ConsumerLike(SubscriberLike, Protocol):
 class OwnershipLike(Protocol):
     """The ownership of a partition."""
 
-    @property
-    def since(self) -> int:
-        """The owner's epoch."""
+    since: int
+    """The owner's epoch."""
 
 
 class DispatcherLike(Protocol):
@@ -56,10 +55,8 @@ class EntryStateLike(Protocol):
     published_at: float
     size: int
     priority: int
-
-    @property
-    def tries(self) -> Mapping[int, Try]:
-        """Attempts that have failed, by message."""
+    tries: dict[int, Try]
+    """Attempts that have failed, by message."""
 
     def attempts(self, index: int) -> int:
         """How often a message was delivered."""
@@ -103,18 +100,14 @@ class FrameLike(Protocol):
     seq: int
     at: float
     size: int
-
-    @property
-    def packed(self) -> Sequence[Packed]:
-        """Its messages."""
+    packed: list[Packed]
+    """Its messages."""
+    duplicates: dict[int, str]
+    """The places of messages that were published before."""
 
     @property
     def targets(self) -> Sequence[TargetLike]:
         """Who gets it."""
-
-    @property
-    def duplicates(self) -> Collection[int]:
-        """The places of messages that were published before."""
 
 
 class DelayedFrameLike(FrameLike, Protocol):
