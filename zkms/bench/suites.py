@@ -23,11 +23,7 @@ class Scale(NamedTuple):
     rounds: int
 
 
-SUITES = {
-    "quick": Scale(1.0, 1),
-    "targets": Scale(6.0, 3),
-    "full": Scale(3.0, 1),
-}
+SUITES = {"quick": Scale(1.0, 1), "targets": Scale(6.0, 3), "full": Scale(3.0, 1)}
 QUICK_PURGE = 5_000
 PURGE = 100_000
 SMALL_BACKLOG = 10_000

@@ -98,9 +98,7 @@ REQUIREMENTS = (
         most=0.4,
     ),
     Requirement(
-        "deliveries/s, 200 subscribers against 20",
-        lambda d: _ratio(_deliveries(d, 200), _deliveries(d, 20)),
-        least=1,
+        "deliveries/s, 200 subscribers against 20", lambda d: _ratio(_deliveries(d, 200), _deliveries(d, 20)), least=1
     ),
     Requirement(
         "drain rate, backlog of 1,000,000 against 10,000",

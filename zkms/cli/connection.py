@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from zkms.admin.discovery import Discovery
@@ -130,14 +130,11 @@ class Inspector:
 @contextmanager
 def inspect(settings: CommandSettings) -> Iterator[Inspector]:
     """Connect to look at, or to mend, what is there."""
-    session = Session(inspection_config(settings))
-    session.start()
-    try:
+    with closing(Session(inspection_config(settings))) as session:
+        session.start()
         tree = Tree(session.config.root)
         adopt_policy(session, tree)
         yield Inspector(session, tree)
-    finally:
-        session.close()
 
 
 def inspection_config(settings: CommandSettings) -> Config:

@@ -34,12 +34,7 @@ _NOT_RUNNING = "this ZooKeeper is not running: call start() first"
 _ATTEMPTS = 5  # to find ports that nobody takes between our look and the server's bind
 
 # Serial collection and no perf-data file: a quicker start, and fewer threads.
-_JVM_ARGS = (
-    "-XX:+UseSerialGC",
-    "-XX:-UsePerfData",
-    "-Djava.awt.headless=true",
-    "-Dlog4j2.level=WARN",
-)
+_JVM_ARGS = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.awt.headless=true", "-Dlog4j2.level=WARN")
 # And no optimising compiler: half the time to start. In a server's first minutes it takes more CPU than it saves; after
 # them it pays.
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)

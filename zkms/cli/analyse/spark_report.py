@@ -33,11 +33,7 @@ def tables_of(directory: str, form: str, names: tuple[str, ...]) -> Tables:
 
 def make_report(directories: tuple[str, ...], master: str, out: Path, tables: Tables | None = None) -> Analysis:
     """Analyse what was recorded, and write the page, and tables."""
-    with (
-        failures(),
-        exported(directories) as (trail, warnings),
-        _spark(trail, master, tables) as (spark, work),
-    ):
+    with failures(), exported(directories) as (trail, warnings), _spark(trail, master, tables) as (spark, work):
         analysis = analyses.analyse(spark, trail, work.begin, tables)
         analysis.source = ", ".join(directories)  # what was asked for, not where it was exported to on the way
         analysis.warnings = warnings
@@ -48,11 +44,7 @@ def make_report(directories: tuple[str, ...], master: str, out: Path, tables: Ta
 
 def make_tables(directories: tuple[str, ...], master: str, tables: Tables) -> Analysis:
     """Write these tables of what was recorded; what comes back says who recorded it, and no more."""
-    with (
-        failures(),
-        exported(directories) as (trail, warnings),
-        _spark(trail, master, tables) as (spark, work),
-    ):
+    with failures(), exported(directories) as (trail, warnings), _spark(trail, master, tables) as (spark, work):
         made = analyses.make_tables(spark, trail, tables, work.begin)
         made.warnings = warnings
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import repeat
-from typing import Any, TypedDict
+from typing import Any
 
 import click
 import msgspec
@@ -20,7 +20,6 @@ from zkms.cli.output import plural, print_json, print_table
 from zkms.cli.progress import Progress
 from zkms.errors import ZkmsError
 from zkms.names import check_topic
-from zkms.publish.options import IfNobody
 
 CHUNK = 5_000
 """Messages of one call: bounds what is held in memory."""
@@ -45,25 +44,20 @@ CHUNK = 5_000
 )
 @trail_option
 @settings
-@click.pass_context
 def pub(
-    ctx: click.Context,
     settings: CommandSettings,
     topic: str,
     data: str | None,
     key: str | None,
     headers: tuple[str, ...],
     count: int,
-    priority: int,
-    delay: float | None,
     at: str | None,
-    ttl: float | None,
     id_: str | None,
     stdin: bool,
     json_data: bool,
     wait: float | None,
-    if_nobody: IfNobody,
     trail: str | None,
+    **terms: Any,
 ) -> None:
     """Publish messages to a topic: to everybody who subscribes to it now.
 
@@ -81,45 +75,30 @@ def pub(
     if id_ is not None and (stdin or count != 1):
         raise click.UsageError("--id is that of one message; it does not go with --stdin or --count")
     check_topic(topic)
-    named = _headers(headers)
-    terms: _Terms = {"headers": named, "priority": priority, "delay": delay, "at": _moment(at), "ttl": ttl}
+    terms |= {"headers": _headers(headers), "at": _moment(at)}
     chunks = read_lines() if stdin else _repeated(data or "", count)
     delivery = Delivery(topic, keep=wait is not None)
     with open_bus(settings, cleaner=False, trail=trail) as bus, Progress("messages") as progress:
         for chunk in chunks:
             values = [_parse(text) for text in chunk] if json_data else chunk
-            _publish(bus, delivery, values, key, id_, if_nobody, terms)
+            _publish(bus, delivery, values, key, id_, terms)
             progress.add(len(chunk))
         if wait is not None:
             delivery.wait(wait)
     _print(settings, delivery, waited=wait is not None)
     if wait is not None and not delivery.complete:
-        ctx.exit(Exit.NOT_IN_TIME)
-
-
-class _Terms(TypedDict):
-    headers: dict[str, str]
-    priority: int
-    delay: float | None
-    at: float | datetime | None
-    ttl: float | None
+        raise click.exceptions.Exit(Exit.NOT_IN_TIME)
 
 
 def _publish(
-    bus: Bus,
-    delivery: Delivery,
-    values: list[Any],
-    key: str | None,
-    id: str | None,
-    if_nobody: IfNobody,
-    terms: _Terms,
+    bus: Bus, delivery: Delivery, values: list[Any], key: str | None, id: str | None, terms: dict[str, Any]
 ) -> None:
     by_key = None if key is None else lambda _data: key
     if len(values) == 1:
-        delivery.add([bus.publish(delivery.topic, values[0], key=key, id=id, if_nobody=if_nobody, **terms)])
+        delivery.add([bus.publish(delivery.topic, values[0], key=key, id=id, **terms)])
         return
     try:
-        receipts = bus.publish_many(delivery.topic, values, key=by_key, if_nobody=if_nobody, **terms)
+        receipts = bus.publish_many(delivery.topic, values, key=by_key, **terms)
     except ZkmsError as error:
         if delivery.messages:
             error.add_note(f"{plural(delivery.messages, 'message')} before these had been stored")
