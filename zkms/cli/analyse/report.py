@@ -47,9 +47,7 @@ if TYPE_CHECKING:
 )
 @click.option("--strict", is_flag=True, help="Exit code 7 also unless the audit says that all guarantees were kept.")
 @printing
-@click.pass_context
 def report(
-    ctx: click.Context,
     directories: tuple[str, ...],
     master: str,
     out: Path,
@@ -88,7 +86,7 @@ def report(
     for doubt in doubtful:
         click.echo(f"Warning: {doubt}", err=True)
     if doubtful or (strict and analysis.overall != "kept"):
-        ctx.exit(Exit.AMISS)
+        raise click.exceptions.Exit(Exit.AMISS)
 
 
 def check_out(out: Path) -> None:

@@ -34,8 +34,7 @@ trail.add_command(follow)
     "--to", metavar="DIR", required=True, help="Where the tables go: a directory, or a URL that fsspec knows."
 )
 @printing
-@click.pass_context
-def export(ctx: click.Context, directories: tuple[str, ...], to: str, json_: bool) -> None:
+def export(directories: tuple[str, ...], to: str, json_: bool) -> None:
     """Bring finished files of trails into Parquet, by date and hour; each file once.
 
     Can be killed and run again at any time: what was exported is passed over, what is half done is done again. Files
@@ -66,7 +65,7 @@ def export(ctx: click.Context, directories: tuple[str, ...], to: str, json_: boo
     else:
         click.echo(_sentence(summary, to))
     if summary.warnings:
-        ctx.exit(Exit.AMISS)
+        raise click.exceptions.Exit(Exit.AMISS)
 
 
 @trail.command()

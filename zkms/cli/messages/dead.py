@@ -98,9 +98,7 @@ def show(settings: CommandSettings, ids: Chosen, topic: str | None, subscription
 @_choice
 @trail_option
 @settings
-@click.pass_context
 def requeue(
-    ctx: click.Context,
     settings: CommandSettings,
     ids: Chosen,
     topic: str | None,
@@ -136,7 +134,7 @@ def requeue(
     else:
         click.echo(f"Requeued {plural(requeued, 'letter')}" + (f", {kept:,} stay." if kept else "."))
     if kept:
-        ctx.exit(Exit.ERROR)
+        raise click.exceptions.Exit(Exit.ERROR)
 
 
 def _requeue(letters: DeadLetters, letter: DeadLetterInfo) -> bool:
