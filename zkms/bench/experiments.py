@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import msgspec
 
 from zkms.bench.algorithms.algorithm import BenchPlace
+from zkms.bench.algorithms.ours import connect
 from zkms.bench.processes.crew import Crew, PublishOutcome
 from zkms.bench.processes.orders import Publish
 from zkms.bench.processes.site import Site
@@ -20,6 +22,7 @@ MODULES = {
 }
 M = TypeVar("M")
 PROCESSES = 2
+AT_ONCE = 8
 MOST = 3_000_000
 MOST_BYTES = 1_000 * MB
 """What a measurement publishes at the most, however fast it goes."""
@@ -79,6 +82,15 @@ def throughput(
         publisher_memory_mb=outcome.publisher_memory / MB,
         server_memory_mb=None if after.memory is None else after.memory / MB,
     )
+
+
+def among_topics(site: Site, topics: int, seconds: float) -> Throughput:
+    """The throughput of one topic while so many others are subscribed to."""
+    place = site.place()
+    with connect(place) as bus:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(lambda i: bus.subscribe(f"other-{i}"), range(topics - 1)))
+        return throughput(site, "zkms", 1, seconds, topics=topics, place=place)
 
 
 def at_full_speed(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import repeat
@@ -13,16 +15,18 @@ import msgspec
 from zkms.bus import Bus
 from zkms.cli.connection import open_bus
 from zkms.cli.exit_codes import Exit
+from zkms.cli.failure import Failure
 from zkms.cli.messages.delivery import Delivery
-from zkms.cli.messages.lines import read_lines
 from zkms.cli.options import CommandSettings, seconds_option, settings, trail_option
 from zkms.cli.output import plural, print_json, print_table
 from zkms.cli.progress import Progress
 from zkms.errors import ZkmsError
 from zkms.names import check_topic
+from zkms.zookeeper.operations import MAX_TRANSACTION
 
 CHUNK = 5_000
 """Messages of one call: bounds what is held in memory."""
+READ = 256 * 1024
 
 
 @click.command()
@@ -76,7 +80,7 @@ def pub(
         raise click.UsageError("--id is that of one message; it does not go with --stdin or --count")
     check_topic(topic)
     terms |= {"headers": _headers(headers), "at": _moment(at)}
-    chunks = read_lines() if stdin else _repeated(data or "", count)
+    chunks = _read_lines() if stdin else _repeated(data or "", count)
     delivery = Delivery(topic, keep=wait is not None)
     with open_bus(settings, cleaner=False, trail=trail) as bus, Progress("messages") as progress:
         for chunk in chunks:
@@ -158,3 +162,29 @@ def _repeated(data: str, count: int) -> Iterator[list[str]]:
     while count:
         yield list(repeat(data, min(count, CHUNK)))
         count -= min(count, CHUNK)
+
+
+def _read_lines() -> Iterator[list[str]]:
+    """The lines of standard input, those that are there now at once: buffering would hold a slow stream back."""
+    number = 0
+    for raw in _raw_lines(sys.stdin.fileno()):
+        lines = []
+        for line in raw:
+            number += 1
+            try:
+                lines.append(line.decode())
+            except UnicodeDecodeError as error:
+                raise Failure(f"line {number} of standard input is not UTF-8") from error
+        yield lines
+
+
+def _raw_lines(descriptor: int) -> Iterator[list[bytes]]:
+    rest = b""
+    while part := os.read(descriptor, READ):
+        *lines, rest = (rest + part).split(b"\n")
+        if lines:
+            yield lines
+        if len(rest) > MAX_TRANSACTION:
+            raise Failure(f"a line of more than {MAX_TRANSACTION:,} bytes on standard input is too large for a message")
+    if rest:
+        yield [rest]
