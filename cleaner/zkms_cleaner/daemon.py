@@ -15,7 +15,7 @@ from zkms.bus import Bus
 from zkms.cli.connection import read_auth, read_tls
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure, as_failure, interrupt_on_sigterm
-from zkms.cli.options import Seconds, trail_option
+from zkms.cli.options import seconds_option, trail_option
 from zkms.config import DEFAULT_HOSTS, Config, as_trail
 from zkms.connect import connect
 from zkms.errors import ConnectionLost, ZkmsError
@@ -34,13 +34,10 @@ LEVELS = ("debug", "info", "warning", "error")
 class Daemon:
     """Connects, cleans and reports until it is told to stop."""
 
-    def __init__(
-        self, options: dict[str, Any], interval: float, grace: float, unused_after: float | None = None
-    ) -> None:
+    def __init__(self, options: dict[str, Any], **sweeps: Any) -> None:
+        """`options` are those of connect(), `sweeps` those of `Cleaner`."""
         self._options = options
-        self._interval = interval
-        self._grace = grace
-        self._unused_after = unused_after
+        self._sweeps = sweeps
         self._cleaner: Cleaner | None = None
         self._stop = threading.Event()
         self._status = ""
@@ -70,16 +67,8 @@ class Daemon:
         with bus:
             if bus.parts.session.rights is not None and not bus.parts.session.rights.cleans:
                 raise Failure("this tree has separate roles, and these credentials are not those of a cleaner")
-            self._cleaner = Cleaner(
-                bus.parts.session,
-                bus.parts.tree,
-                bus.client_id,
-                interval=self._interval,
-                grace=self._grace,
-                unused_after=self._unused_after,
-                trail=bus.parts.context.trail,
-                **hooks,
-            )
+            session, tree, trail = bus.parts.session, bus.parts.tree, bus.parts.context.trail
+            self._cleaner = Cleaner(session, tree, bus.client_id, trail=trail, **self._sweeps, **hooks)
             self._cleaner.start()
             notify("READY=1")
             tick = min(1.0, (watchdog_seconds() or 60.0) / 3)
@@ -160,7 +149,7 @@ Exit codes:
 
 
 _option = partial(click.option, show_envvar=True, show_default=True)
-_seconds = partial(_option, metavar="SECONDS")
+_seconds = partial(seconds_option, show_envvar=True)
 
 
 @click.command(
@@ -170,21 +159,20 @@ _seconds = partial(_option, metavar="SECONDS")
 @_option("--root", metavar="PATH", envvar="ZKMS_ROOT", default="/zkms", help="Znode that everything is below.")
 @_seconds(
     "--interval",
-    type=Seconds(min=0, min_open=True),
+    least_open=True,
     envvar="ZKMS_CLEANER_INTERVAL",
     default=INTERVAL,
     help="Time between two sweeps of the leader.",
 )
 @_seconds(
     "--grace",
-    type=Seconds(min=0),
     envvar="ZKMS_CLEANER_GRACE",
     default=GRACE,
     help="How long a queue must be seen without its subscriber, who may come back.",
 )
 @_seconds(
     "--unused-after",
-    type=Seconds(min=0, min_open=True),
+    least_open=True,
     envvar="ZKMS_CLEANER_UNUSED_AFTER",
     help="Also remove durable subscriptions and groups that nobody has used for so long, and where nothing waits. "
     "[default: never]",
@@ -192,7 +180,7 @@ _seconds = partial(_option, metavar="SECONDS")
 @click.option("--once", is_flag=True, help="Sweep once, wait --grace out, purge what is orphaned still, and exit.")
 @click.option("--dry-run", is_flag=True, help="Print what would be purged and why, change nothing, and exit.")
 @click.option("--json", "json_", is_flag=True, help="With --once or --dry-run: print one JSON list.")
-@_seconds("--timeout", type=Seconds(min=0), default=10.0, help="With --once: how long to wait for the lead.")
+@_seconds("--timeout", default=10.0, help="With --once: how long to wait for the lead.")
 @_option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
@@ -203,7 +191,7 @@ _seconds = partial(_option, metavar="SECONDS")
 @trail_option
 @_seconds(
     "--session-timeout",
-    type=Seconds(min=0, min_open=True),
+    least_open=True,
     default=10.0,
     help="After so long without a sign of life from this process another cleaner takes the lead.",
 )
@@ -265,9 +253,8 @@ def main(
             else:
                 oneshot.once(config, grace=grace, unused_after=unused_after, timeout=timeout, json=json_)
             return
-        daemon = Daemon(
-            {**options, "auth": read_auth(), "tls": read_tls(), "trail": trail}, interval, grace, unused_after
-        )
+        options |= {"auth": read_auth(), "tls": read_tls(), "trail": trail}
+        daemon = Daemon(options, interval=interval, grace=grace, unused_after=unused_after)
 
         def on_signal(_number: int, _frame: FrameType | None) -> None:
             daemon.stop()

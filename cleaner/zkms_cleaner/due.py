@@ -104,12 +104,7 @@ class Mover:
     """Moves frames that are due into the queues of who subscribes to their topics. Used by one thread."""
 
     def __init__(
-        self,
-        session: Session,
-        tree: Tree,
-        *,
-        trail: Recorder | None = None,
-        clock: Callable[[], float] = time.time,
+        self, session: Session, tree: Tree, *, trail: Recorder | None = None, clock: Callable[[], float] = time.time
     ) -> None:
         self.moved = 0
         """Frames moved so far."""

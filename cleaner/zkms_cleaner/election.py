@@ -110,7 +110,8 @@ class Election:
             return False
         path = f"{self._parent}/{name}"
         stat = self._session.exists(path)
-        if stat is None or stat.ephemeralOwner != self._owner():
+        owner, _ = self._session.client_id or (0, b"")
+        if stat is None or stat.ephemeralOwner != owner:
             return False
         self._delete(path)
         return True
@@ -123,9 +124,6 @@ class Election:
     def _session_changed(self) -> None:
         self._watched = None  # a client that was replaced has taken its watches with it
         self.wake.set()
-
-    def _owner(self) -> int:
-        return (self._session.client_id or (0, b""))[0]
 
     def resign(self) -> None:
         """Step down, so that the next one leads at once."""

@@ -42,15 +42,11 @@ class Leftovers:
         session: Session,
         tree: Tree,
         *,
-        id_window: float = ID_WINDOW,
-        topic_idle: float = TOPIC_IDLE,
         unused_after: float | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._session = session
         self._tree = tree
-        self._id_window = id_window
-        self._topic_idle = topic_idle
         self._unused_after = unused_after
         self._now = wall_clock
 
@@ -128,14 +124,14 @@ class Leftovers:
     # -- ids -----------------------------------------------------------------------------------------------------
 
     def _ids(self) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
-        before = self._now() - self._id_window
+        before = self._now() - ID_WINDOW
         for topic, (names, _) in grandchildren_of(self._session, self._tree.ids).items():
             logs = [name for name in names if 0 <= id_log_time(name) < before][:AT_A_TIME]
             parent = f"{self._tree.ids}/{topic}"
             read = read_many(self._session, [f"{parent}/{name}" for name in logs], self._session.get_async)
             for path, (data, _) in read.items():
                 ids = [Delete(each) for each in hashes_in(parent, data)]
-                yield OrphanFinding("ids", path, f"older than {self._id_window:g} s", len(ids)), [*ids, Delete(path)]
+                yield OrphanFinding("ids", path, f"older than {ID_WINDOW:g} s", len(ids)), [*ids, Delete(path)]
 
     # -- subscriptions and topics --------------------------------------------------------------------------------
 
@@ -145,10 +141,8 @@ class Leftovers:
         for topic, name in orphaned:
             missing = self._tree.registration(topic, name) if topic in topics else self._tree.topic(topic)
             group = self._tree.group(name, topic)
-            yield (
-                OrphanFinding("group", group, "its subscription is gone"),
-                [*absent(missing), *self._below(group)],
-            )
+            finding = OrphanFinding("group", group, "its subscription is gone")
+            yield finding, [*absent(missing), *self._below(group)]
 
     def _nameless(self, empty: dict[str, Stat]) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
         for name, stat in empty.items():
@@ -210,7 +204,7 @@ class Leftovers:
             yield OrphanFinding("nothing", path, "has no dead letters, and its subscription is gone"), [Delete(path)]
 
     def _topics(self, topics: Mapping[str, Stat]) -> Iterator[tuple[OrphanFinding, list[Operation]]]:
-        before = self._now() - self._topic_idle
+        before = self._now() - TOPIC_IDLE
         idle = [topic for topic, stat in topics.items() if not stat.numChildren and stat.mtime / 1000 < before]
         if not idle:
             return

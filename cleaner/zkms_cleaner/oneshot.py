@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 import click
 
@@ -11,7 +12,6 @@ from zkms.cli.failure import Failure
 from zkms.cli.output import plural, print_json, print_table
 from zkms.config import Config
 from zkms.errors import NodeMissing, TransactionFailed
-from zkms.trail.hooks import Recorder
 from zkms.trail.recorder import recording
 from zkms.tree.layout import ensure_tree
 from zkms.tree.paths import Tree
@@ -23,30 +23,22 @@ from zkms_cleaner.sweep import Sweeper
 
 def dry_run(config: Config, *, grace: float, json: bool, unused_after: float | None = None) -> None:
     """Print what would be purged and why; nothing is written."""
-    session = Session(config)
-    session.start()
-    try:
+    with closing(Session(config)) as session:
+        session.start()
         tree = Tree(config.root)
-        found = (
-            Sweeper(session, tree, grace=grace, unused_after=unused_after).find() if _is_there(session, tree) else []
-        )
-    finally:
-        session.close()
+        sweeper = Sweeper(session, tree, grace=grace, unused_after=unused_after)
+        found = sweeper.find() if _is_there(session, tree) else []
     _show(found, json=json, verb="would be purged")
 
 
 def once(config: Config, *, grace: float, timeout: float, json: bool, unused_after: float | None = None) -> None:
     """Purge what is orphaned now and still is when the grace is over, and print it."""
-    with recording(config.trail, config.client_id) as trail:
-        session = Session(config)
-        session.start()
-        try:
-            tree = Tree(config.root)
-            removed = (
-                _sweep(session, tree, config, grace, unused_after, timeout, trail) if _is_there(session, tree) else []
-            )
-        finally:
-            session.close()  # the lead goes with the session
+    with recording(config.trail, config.client_id) as trail, closing(Session(config)) as session:
+        session.start()  # the lead goes with the session
+        tree = Tree(config.root)
+        election = Election(session, tree, config.client_id)
+        sweeper = Sweeper(session, tree, grace=grace, unused_after=unused_after, trail=trail)
+        removed = _sweep(sweeper, _lead(election, timeout)) if _is_there(session, tree) else []
     _show(removed, json=json, verb="purged")
 
 
@@ -63,17 +55,7 @@ def _is_there(session: Session, tree: Tree) -> bool:
     return False
 
 
-def _sweep(
-    session: Session,
-    tree: Tree,
-    config: Config,
-    grace: float,
-    unused_after: float | None,
-    timeout: float,
-    trail: Recorder,
-) -> list[OrphanFinding]:
-    lead = _lead(Election(session, tree, config.client_id), timeout)
-    sweeper = Sweeper(session, tree, grace=grace, unused_after=unused_after, trail=trail)
+def _sweep(sweeper: Sweeper, lead: Lead) -> list[OrphanFinding]:
     try:
         first = sweeper.sweep(lead)
         if not first.waiting:

@@ -111,11 +111,7 @@ class Orphans:
         ]
 
     def _queues(
-        self,
-        orphaned: list[tuple[str, str]],
-        topics: dict[str, set[str]],
-        siblings: dict[str, int],
-        clients: set[str],
+        self, orphaned: list[tuple[str, str]], topics: dict[str, set[str]], siblings: dict[str, int], clients: set[str]
     ) -> list[OrphanFinding]:
         found = []
         read = self._ask(orphaned, lambda pair: self._session.get_async(self._tree.queue(*pair)))

@@ -14,14 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from zkms.backup.archive import (
-    DeadLetterRecord,
-    DelayedRecord,
-    EntryRecord,
-    PartitionRecord,
-    Subscribed,
-    records,
-)
+from zkms.backup.archive import DeadLetterRecord, DelayedRecord, EntryRecord, PartitionRecord, Subscribed, records
 from zkms.backup.backup import QUIET, SEQUENCE, Progress
 from zkms.backup.restore_journal import Journal, JournalBatch
 from zkms.backup.restore_subscription import SubscriptionRestore

@@ -1,7 +1,7 @@
 """`zkms bench`: what the bus can do on a ZooKeeper, beside what the original's algorithm can do on the same one.
 
 suites       what is run: quick, targets, full          targets      what is required, and whether it is met
-experiments   curves                                    what is measured; each returns a row of `results`
+experiments  what is measured; each returns a row of `results`
 processes/   those that do the work, the ZooKeeper to measure, and the meters beside them
 algorithms/  zkms, the original, and the floor          report       plot       for people
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import msgspec
 
 from zkms.bench.algorithms.algorithm import BenchPlace
+from zkms.bench.algorithms.ours import connect
 from zkms.bench.processes.crew import Crew, PublishOutcome
-from zkms.bench.processes.meter import MeterReading
 from zkms.bench.processes.orders import Publish
 from zkms.bench.processes.site import Site
 from zkms.bench.results import MB, Drain, Latency, Throughput, percentiles
@@ -21,6 +22,7 @@ MODULES = {
 }
 M = TypeVar("M")
 PROCESSES = 2
+AT_ONCE = 8
 MOST = 3_000_000
 MOST_BYTES = 1_000 * MB
 """What a measurement publishes at the most, however fast it goes."""
@@ -57,6 +59,7 @@ def throughput(
         order, outcome, before, after = at_full_speed(crew, order, seconds, site.meter.read)
     messages = order.messages
     deliveries = messages * subscribers
+    server_cpu = _each(before.cpu, after.cpu, deliveries)
     return Throughput(
         algorithm=algorithm,
         subscribers=subscribers,
@@ -70,15 +73,24 @@ def throughput(
         published_per_s=messages / outcome.publish_seconds,
         deliveries_per_s=deliveries / outcome.seconds,
         frame=outcome.frame,
-        requests_per_delivery=_requests(before, after, deliveries),
+        requests_per_delivery=_each(before.requests, after.requests, deliveries),
         publisher_cpu_us=outcome.publisher_cpu / deliveries * 1e6,
         subscriber_cpu_us=outcome.subscriber_cpu / deliveries * 1e6,
-        server_cpu_us=_server_cpu(before, after, deliveries),
+        server_cpu_us=None if server_cpu is None else server_cpu * 1e6,
         subscriber_memory_mb=outcome.subscriber_memory / MB,
         subscriber_bytes=max(0, outcome.growth) / messages,
         publisher_memory_mb=outcome.publisher_memory / MB,
         server_memory_mb=None if after.memory is None else after.memory / MB,
     )
+
+
+def among_topics(site: Site, topics: int, seconds: float) -> Throughput:
+    """The throughput of one topic while so many others are subscribed to."""
+    place = site.place()
+    with connect(place) as bus:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(lambda i: bus.subscribe(f"other-{i}"), range(topics - 1)))
+        return throughput(site, "zkms", 1, seconds, topics=topics, place=place)
 
 
 def at_full_speed(
@@ -125,7 +137,7 @@ def latency(site: Site, algorithm: str, subscribers: int, rate: float, seconds: 
         p99_ms=p99,
         p999_ms=p999,
         late=outcome.late,
-        requests_per_delivery=_requests(before, after, deliveries),
+        requests_per_delivery=_each(before.requests, after.requests, deliveries),
         cpu_us=(outcome.publisher_cpu + outcome.subscriber_cpu) / deliveries * 1e6,
     )
 
@@ -143,13 +155,6 @@ def drain(site: Site, backlog: int) -> Drain:
     return Drain(backlog=backlog, seconds=seconds, messages_per_s=backlog / seconds, growth_mb=growth / MB)
 
 
-def _requests(before: MeterReading, after: MeterReading, deliveries: int) -> float | None:
-    if before.requests is None or after.requests is None:
-        return None
-    return (after.requests - before.requests) / deliveries
-
-
-def _server_cpu(before: MeterReading, after: MeterReading, deliveries: int) -> float | None:
-    if before.cpu is None or after.cpu is None:
-        return None
-    return (after.cpu - before.cpu) / deliveries * 1e6
+def _each(before: float | None, after: float | None, deliveries: int) -> float | None:
+    """What a delivery has cost by a meter; None where that cannot be read."""
+    return None if before is None or after is None else (after - before) / deliveries

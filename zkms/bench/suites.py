@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from zkms.bench import curves
-from zkms.bench.experiments import drain, latency, throughput
+from zkms.bench.experiments import among_topics, drain, latency, throughput
 from zkms.bench.processes import purge
 from zkms.bench.processes.crew import BenchFailed
 from zkms.bench.processes.site import Site
@@ -23,11 +22,7 @@ class Scale(NamedTuple):
     rounds: int
 
 
-SUITES = {
-    "quick": Scale(1.0, 1),
-    "targets": Scale(6.0, 3),
-    "full": Scale(3.0, 1),
-}
+SUITES = {"quick": Scale(1.0, 1), "targets": Scale(6.0, 3), "full": Scale(3.0, 1)}
 QUICK_PURGE = 5_000
 PURGE = 100_000
 SMALL_BACKLOG = 10_000
@@ -82,12 +77,12 @@ class Plan:
     def _full(self) -> None:
         self._targets()
         for trials in (
-            [self._throughput("zkms", count) for count in curves.SUBSCRIBERS],
-            [self._throughput("original", count) for count in curves.ORIGINAL],
-            [self._sized(size) for size in curves.SIZES],
-            [self._published(count) for count in curves.PUBLISHERS],
-            [self._topics(count) for count in curves.TOPICS],
-            [self._drain(count) for count in curves.BACKLOGS],
+            [self._throughput("zkms", count) for count in (1, 2, 5, 10, 20, 50, 100, 200)],
+            [self._throughput("original", count) for count in (1, 2, 5, 10, 20)],
+            [self._sized(size) for size in (10, 100, 1_000, 10_000, 100_000)],
+            [self._published(count) for count in (1, 2, 4, 8)],
+            [self._topics(count) for count in (1, 10, 100, 1_000, 10_000)],
+            [self._drain(count) for count in (1_000, 10_000, 100_000, 1_000_000)],
         ):
             for trial in trials:
                 self._contest(trial)
@@ -128,7 +123,7 @@ class Plan:
         return Trial(
             f"topics {topics}" if topics > 1 else "throughput zkms 1 0",
             f"zkms: throughput with {plural(topics, 'topic')}",
-            lambda: curves.among_topics(self._site, topics, self._seconds),
+            lambda: among_topics(self._site, topics, self._seconds),
         )
 
     def _latency(self, algorithm: str, subscribers: int, rate: float, times: int) -> Trial:

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from zkms.bench.results import Document, Drain, Purge, Target
+from zkms.bench.results import Document, Drain, Target
 
 Value = float | None
 
 
+@dataclass(frozen=True)
 class Requirement:
     """One line of the table: a figure, and the least or the most that it may be."""
 
-    def __init__(
-        self, work: str, value: Callable[[Document], Value], *, least: float = 0, most: float = 0, unit: str = "x"
-    ) -> None:
-        self.work = work
-        self._value = value
-        self._least = least
-        self._most = most
-        self._unit = unit
+    work: str
+    value: Callable[[Document], Value]
+    least: float = 0
+    most: float = 0
+    unit: str = "x"
 
     def judge(self, document: Document) -> Target:
         """Whether the run has met it; what was not measured is not met."""
-        bound = f"at least {self._least:g}" if self._least else f"at most {self._most:g}"
-        value = self._value(document)
+        bound = f"at least {self.least:g}" if self.least else f"at most {self.most:g}"
+        value = self.value(document)
         if value is None:
-            return Target(work=self.work, required=bound + self._unit, measured="not measured", value=-1.0, met=False)
-        met = value >= self._least if self._least else value <= self._most
+            return Target(work=self.work, required=bound + self.unit, measured="not measured", value=-1.0, met=False)
+        met = value >= self.least if self.least else value <= self.most
         measured = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-        return Target(work=self.work, required=bound + self._unit, measured=measured + self._unit, value=value, met=met)
+        return Target(work=self.work, required=bound + self.unit, measured=measured + self.unit, value=value, met=met)
 
 
 def _ratio(numerator: Value, denominator: Value) -> Value:
@@ -37,48 +36,27 @@ def _ratio(numerator: Value, denominator: Value) -> Value:
 
 
 def _rate(document: Document, algorithm: str, subscribers: int, threads: int = 0) -> Value:
-    row = document.find(algorithm, subscribers, threads=threads)
-    return None if row is None else row.messages_per_s
+    return getattr(document.find(algorithm, subscribers, threads=threads), "messages_per_s", None)
 
 
 def _deliveries(document: Document, subscribers: int) -> Value:
-    row = document.find("zkms", subscribers)
-    return None if row is None else row.deliveries_per_s
-
-
-def _requests(document: Document) -> Value:
-    row = document.find("zkms", 20)
-    return None if row is None else row.requests_per_delivery
-
-
-def _slow_requests(document: Document) -> Value:
-    row = document.find_latency("zkms", 20)
-    return None if row is None else row.requests_per_delivery
+    return getattr(document.find("zkms", subscribers), "deliveries_per_s", None)
 
 
 def _p50(document: Document, algorithm: str, subscribers: int) -> Value:
-    row = document.find_latency(algorithm, subscribers)
-    return None if row is None else row.p50_ms
+    return getattr(document.find_latency(algorithm, subscribers), "p50_ms", None)
 
 
-def _drains(document: Document) -> tuple[Drain | None, Drain | None]:
-    small = next((row for row in document.drain if row.backlog == 10_000), None)
-    return next((row for row in document.drain if row.backlog == 1_000_000), None), small
+def _drain(document: Document, backlog: int) -> Drain | None:
+    return next((row for row in document.drain if row.backlog == backlog), None)
 
 
-def _drained(document: Document) -> Value:
-    large, small = _drains(document)
-    return None if large is None or small is None else large.messages_per_s / small.messages_per_s
-
-
-def _growth(document: Document) -> Value:
-    large, _ = _drains(document)
-    return None if large is None else large.growth_mb
+def _drained(document: Document, backlog: int) -> Value:
+    return getattr(_drain(document, backlog), "messages_per_s", None)
 
 
 def _purged(document: Document, algorithm: str) -> Value:
-    row: Purge | None = next((row for row in document.purge if row.algorithm == algorithm), None)
-    return None if row is None else row.znodes_per_s
+    return next((row.znodes_per_s for row in document.purge if row.algorithm == algorithm), None)
 
 
 REQUIREMENTS = (
@@ -97,8 +75,18 @@ REQUIREMENTS = (
         lambda d: _ratio(_rate(d, "zkms", 20, 32), _rate(d, "original", 20)),
         least=50,
     ),
-    Requirement("ZooKeeper requests per delivery, 100 messages/s, 20 subscribers", _slow_requests, most=2.5, unit=""),
-    Requirement("ZooKeeper requests per delivery, full speed, 20 subscribers", _requests, most=0.05, unit=""),
+    Requirement(
+        "ZooKeeper requests per delivery, 100 messages/s, 20 subscribers",
+        lambda d: getattr(d.find_latency("zkms", 20), "requests_per_delivery", None),
+        most=2.5,
+        unit="",
+    ),
+    Requirement(
+        "ZooKeeper requests per delivery, full speed, 20 subscribers",
+        lambda d: getattr(d.find("zkms", 20), "requests_per_delivery", None),
+        most=0.05,
+        unit="",
+    ),
     Requirement(
         "latency p50, 100 messages/s, 1 subscriber, against the bare floor",
         lambda d: _ratio(_p50(d, "zkms", 1), _p50(d, "floor", 1)),
@@ -110,12 +98,19 @@ REQUIREMENTS = (
         most=0.4,
     ),
     Requirement(
-        "deliveries/s, 200 subscribers against 20",
-        lambda d: _ratio(_deliveries(d, 200), _deliveries(d, 20)),
-        least=1,
+        "deliveries/s, 200 subscribers against 20", lambda d: _ratio(_deliveries(d, 200), _deliveries(d, 20)), least=1
     ),
-    Requirement("drain rate, backlog of 1,000,000 against 10,000", _drained, least=0.8),
-    Requirement("growth of the reader's memory at 1,000,000", _growth, most=50, unit=" MB"),
+    Requirement(
+        "drain rate, backlog of 1,000,000 against 10,000",
+        lambda d: _ratio(_drained(d, 1_000_000), _drained(d, 10_000)),
+        least=0.8,
+    ),
+    Requirement(
+        "growth of the reader's memory at 1,000,000",
+        lambda d: getattr(_drain(d, 1_000_000), "growth_mb", None),
+        most=50,
+        unit=" MB",
+    ),
     Requirement(
         "purge of 100,000 znodes, against kazoo's delete(recursive=True)",
         lambda d: _ratio(_purged(d, "zkms"), _purged(d, "kazoo")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from zkms.admin.discovery import Discovery
@@ -15,7 +15,7 @@ from zkms.cli.failure import Failure
 from zkms.cli.options import CommandSettings
 from zkms.config import DEFAULT_HOSTS, Config
 from zkms.connect import connect
-from zkms.security import Auth, Sasl, Tls, parse_auth
+from zkms.security import Access, Auth, Sasl, Tls, parse_auth
 from zkms.tree.layout import adopt_policy
 from zkms.tree.paths import Tree
 from zkms.zookeeper.recipes import children_of
@@ -98,7 +98,9 @@ def read_tls(environ: Mapping[str, str] = os.environ) -> Tls | None:
     return Tls(ca=ca, cert=cert, key=key, key_password=password) if ca or cert or key else None
 
 
-def open_bus(settings: CommandSettings, *, cleaner: bool, trail: str | None = None) -> Bus:
+def open_bus(
+    settings: CommandSettings, *, cleaner: bool, trail: str | None = None, access: Access | None = None
+) -> Bus:
     """Connect as a client that publishes or subscribes."""
     return connect(
         find_hosts(settings),
@@ -107,6 +109,7 @@ def open_bus(settings: CommandSettings, *, cleaner: bool, trail: str | None = No
         tls=read_tls(),
         cleaner=cleaner,
         trail=trail,
+        access=access,
         connect_timeout=CONNECT_TIMEOUT,
     )
 
@@ -127,14 +130,11 @@ class Inspector:
 @contextmanager
 def inspect(settings: CommandSettings) -> Iterator[Inspector]:
     """Connect to look at, or to mend, what is there."""
-    session = Session(inspection_config(settings))
-    session.start()
-    try:
+    with closing(Session(inspection_config(settings))) as session:
+        session.start()
         tree = Tree(session.config.root)
         adopt_policy(session, tree)
         yield Inspector(session, tree)
-    finally:
-        session.close()
 
 
 def inspection_config(settings: CommandSettings) -> Config:

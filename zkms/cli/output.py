@@ -12,6 +12,7 @@ from typing import Any
 import click
 import msgspec
 
+from zkms.cli.exit_codes import Exit
 from zkms.message.frame import UNWRITABLE
 
 MIN_COLUMN = 8
@@ -41,6 +42,16 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty:
     click.echo(click.style(header.rstrip(), bold=True))
     for row in cells:
         click.echo("  ".join(_fit(c, w, right) for c, w, right in zip(row, widths, numeric, strict=True)).rstrip())
+
+
+def print_found(
+    as_json: bool, found: Any, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str
+) -> None:
+    """What a command has found, for programs or for people."""
+    if as_json:
+        print_json(found)
+    else:
+        print_table(columns, rows, empty=empty)
 
 
 def _squeeze(widths: list[int], available: int) -> None:
@@ -130,14 +141,17 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 86_400:,} d {whole % 86_400 // 3600} h"
 
 
-def confirmed(what: str) -> bool:
-    """Whether a person agrees to its removal; without a person, it has to be said with --yes."""
+def confirm_removal(what: str) -> None:
+    """End the command unless a person agrees to the removal; without a person, --yes has to be given."""
     try:
-        return click.confirm(f"Remove {what}, for good?", err=True)
+        if click.confirm(f"Remove {what}, for good?", err=True):
+            return
     except click.Abort:
         if sys.stdin.isatty():
             raise
         raise click.UsageError("nobody is there to confirm: pass --yes") from None
+    click.echo("Nothing was removed.", err=True)
+    raise click.exceptions.Exit(Exit.ERROR)
 
 
 def plural(count: int, what: str, many: str | None = None) -> str:

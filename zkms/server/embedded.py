@@ -16,14 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
 
-from zkms.errors import InvalidArgument
 from zkms.server.child import Child
 from zkms.server.errors import ServerError
 from zkms.server.jars import MAIN_CLASS, server_jars
 from zkms.server.java import find_java
 from zkms.server.node import Node, PortTakenError
 from zkms.server.ports import free_ports, is_free
-from zkms.server.server import AddressedServer
+from zkms.server.server import Server
 from zkms.server.words import await_serving
 from zkms.server.zoocfg import Setting, zoo_cfg
 
@@ -35,18 +34,13 @@ _NOT_RUNNING = "this ZooKeeper is not running: call start() first"
 _ATTEMPTS = 5  # to find ports that nobody takes between our look and the server's bind
 
 # Serial collection and no perf-data file: a quicker start, and fewer threads.
-_JVM_ARGS = (
-    "-XX:+UseSerialGC",
-    "-XX:-UsePerfData",
-    "-Djava.awt.headless=true",
-    "-Dlog4j2.level=WARN",
-)
+_JVM_ARGS = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.awt.headless=true", "-Dlog4j2.level=WARN")
 # And no optimising compiler: half the time to start. In a server's first minutes it takes more CPU than it saves; after
 # them it pays.
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
 
 
-class EmbeddedZooKeeper(AddressedServer):
+class EmbeddedZooKeeper(Server):
     """One ZooKeeper server, or an ensemble of them, as child processes that never outlive this one."""
 
     def __init__(
@@ -72,21 +66,15 @@ class EmbeddedZooKeeper(AddressedServer):
         `config` adds to or replaces lines of zoo.cfg, `jvm_args` comes last on the Java command line. `wrap` gets the
         number of a node, from 0, and its whole command line, which ends with its zoo.cfg, and returns the one to run.
         """
-        if nodes < 1 or nodes % 2 == 0:
-            raise InvalidArgument(f"an ensemble has an odd number of nodes, not {nodes}")
-        self._count = nodes
+        super().__init__(nodes, tick_time, config, timeout)
         self._port = port
         self._given_data = None if data is None else Path(data).absolute()
         self._given_log = None if log is None else Path(log).absolute()
-        self._tick_time = tick_time
-        self._config = dict(config or {})
         self._jvm_args = (*_JVM_ARGS, *(_SHORT_LIVED if short_lived else ()), f"-Xmx{heap}", *jvm_args)
         self._wrap = wrap or (lambda _node, command: command)
-        self._timeout = timeout
         self._nodes: list[Node] = []
         self._data: Path | None = None
         self._lock: IO[str] | None = None
-        self._owner = os.getpid()
 
     def start(self) -> Self:
         """Start every server and return when all of them serve clients; ServerError says why they do not."""

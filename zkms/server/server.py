@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from typing import Protocol, Self
+from collections.abc import Mapping
+from typing import Self
 
+from zkms.errors import InvalidArgument
 from zkms.server.words import ask, mode
+from zkms.server.zoocfg import Setting
 
 
-class Server(Protocol):
+class Server(ABC):
     """A ZooKeeper of one or more nodes, counted from 0, that tests can disturb."""
 
-    @property
-    def hosts(self) -> str:
-        """Where clients connect: "host:port,host:port"."""
-
-    def close(self) -> None:
-        """Stop all nodes and remove what they left."""
-
-    def kill(self, i: int) -> None:
-        """Kill node `i` without warning."""
-
-    def pause(self, i: int) -> None:
-        """Freeze node `i`: connections stay open and nothing answers."""
-
-    def resume(self, i: int) -> None:
-        """Let a paused node run on."""
-
-    def restart(self, i: int, *, wait: bool = True) -> None:
-        """Start node `i` again on its port and data, and return when it serves (at once with `wait=False`)."""
-
-    def heal(self) -> None:
-        """Undo every fault, and return when all nodes serve."""
-
-    def leader(self) -> int | None:
-        """Return which node leads (a standalone server leads itself), or None while none does."""
-
-    def srvr(self, i: int) -> str:
-        """Return what node `i` answers to the four-letter word `srvr`; OSError if it does not answer."""
-
-
-class AddressedServer(ABC):
-    """The part of a `Server` that only needs to know where its nodes listen."""
+    def __init__(self, nodes: int, tick_time: int, config: Mapping[str, Setting] | None, timeout: float) -> None:
+        if nodes < 1 or nodes % 2 == 0:
+            raise InvalidArgument(f"an ensemble has an odd number of nodes, not {nodes}")
+        self._count = nodes
+        self._tick_time = tick_time
+        self._config = dict(config or {})
+        self._timeout = timeout
+        self._owner = os.getpid()
 
     @property
     @abstractmethod
@@ -55,6 +36,26 @@ class AddressedServer(ABC):
     @abstractmethod
     def close(self) -> None:
         """Stop all nodes and remove what they left."""
+
+    @abstractmethod
+    def kill(self, i: int) -> None:
+        """Kill node `i` without warning."""
+
+    @abstractmethod
+    def pause(self, i: int) -> None:
+        """Freeze node `i`: connections stay open and nothing answers."""
+
+    @abstractmethod
+    def resume(self, i: int) -> None:
+        """Let a paused node run on."""
+
+    @abstractmethod
+    def restart(self, i: int, *, wait: bool = True) -> None:
+        """Start node `i` again on its port and data, and return when it serves (at once with `wait=False`)."""
+
+    @abstractmethod
+    def heal(self) -> None:
+        """Undo every fault, and return when all nodes serve."""
 
     def __enter__(self) -> Self:
         return self.start()

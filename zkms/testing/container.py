@@ -15,11 +15,10 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from zkms.errors import InvalidArgument
 from zkms.server.errors import ServerError
 from zkms.server.node import reason
 from zkms.server.ports import free_ports
-from zkms.server.server import AddressedServer
+from zkms.server.server import Server
 from zkms.server.words import await_serving
 from zkms.server.zoocfg import Setting, zoo_cfg
 from zkms.testing.daemon import docker_errors
@@ -37,7 +36,7 @@ _LABELS = {"zkms.testing": "zookeeper"}
 _JAVA_OPTIONS = "-Dsun.net.inetaddr.ttl=1 -Dsun.net.inetaddr.negative.ttl=0"
 
 
-class ZooKeeperContainer(AddressedServer):
+class ZooKeeperContainer(Server):
     """One ZooKeeper server, or an ensemble of them, in containers that are removed at the end."""
 
     def __init__(
@@ -54,17 +53,11 @@ class ZooKeeperContainer(AddressedServer):
         `image` or ZKMS_ZOOKEEPER_IMAGE names an image that reads /conf/zoo.cfg as the official one does. `config` adds
         to or replaces lines of zoo.cfg.
         """
-        if nodes < 1 or nodes % 2 == 0:
-            raise InvalidArgument(f"an ensemble has an odd number of nodes, not {nodes}")
-        self._count = nodes
+        super().__init__(nodes, tick_time, config, timeout)
         self._image = image or os.environ.get("ZKMS_ZOOKEEPER_IMAGE")
-        self._tick_time = tick_time
-        self._config = dict(config or {})
-        self._timeout = timeout
         self._network: Network | None = None
         self._nodes: list[DockerContainer] = []
         self._addresses: list[tuple[str, int]] = []
-        self._owner = os.getpid()
 
     def start(self) -> Self:
         """Start every container and return when all of them serve clients; ServerError says why they do not."""

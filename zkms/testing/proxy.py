@@ -36,7 +36,8 @@ class Proxy:
         self._faults = Faults()
         self._links: set[Link] = set()
         self._servers: list[asyncio.Server] = []
-        self._hosts = ""
+        self.hosts = ""
+        """Where clients connect instead: one port for each server behind the proxy, in the same order."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="zkms proxy", daemon=True)
 
@@ -60,11 +61,6 @@ class Proxy:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
         self._loop.close()
-
-    @property
-    def hosts(self) -> str:
-        """Where clients connect instead: one port for each server behind the proxy, in the same order."""
-        return self._hosts
 
     @property
     def requests(self) -> Counter[str]:
@@ -128,7 +124,7 @@ class Proxy:
         for backend in self._backends:
             self._servers.append(await asyncio.start_server(partial(self._serve, backend), "127.0.0.1", 0))
         ports = [server.sockets[0].getsockname()[1] for server in self._servers]
-        self._hosts = ",".join(f"127.0.0.1:{port}" for port in ports) + self._chroot
+        self.hosts = ",".join(f"127.0.0.1:{port}" for port in ports) + self._chroot
 
     async def _serve(
         self, backend: tuple[str, int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -56,24 +56,9 @@ OPEN_SUFFIX = ".open"
 """Follows SUFFIX as long as the file is written to."""
 
 EVENTS = (
-    "opened",
-    "closed",
-    "lost",
-    "session",
-    "subscribed",
-    "unsubscribed",
-    "published",
-    "delayed",
-    "due",
-    "delivered",
-    "redelivered",
-    "acked",
-    "nacked",
-    "expired",
-    "dead",
-    "gap",
-    "purged",
-    "requeued",
+    *("opened", "closed", "lost", "session", "subscribed", "unsubscribed"),
+    *("published", "delayed", "due", "delivered", "redelivered", "acked", "nacked", "expired", "dead"),
+    *("gap", "purged", "requeued"),
 )
 KINDS = ("live", "durable", "group")
 VIOLATIONS = {

@@ -5,7 +5,7 @@ Everybody has a `Recorder` and reports to it; one that records nothing stands wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 from zkms.message.frame import Packed
@@ -30,10 +30,8 @@ class ConsumerLike(SubscriberLike, Protocol):
 class OwnershipLike(Protocol):
     """The ownership of a partition."""
 
-    @property
-    def since(self) -> int:
-        """The owner's epoch."""
-        ...
+    since: int
+    """The owner's epoch."""
 
 
 class DispatcherLike(Protocol):
@@ -44,7 +42,6 @@ class DispatcherLike(Protocol):
     @property
     def ownership(self) -> OwnershipLike:
         """By which right."""
-        ...
 
 
 class EntryStateLike(Protocol):
@@ -58,19 +55,14 @@ class EntryStateLike(Protocol):
     published_at: float
     size: int
     priority: int
-
-    @property
-    def tries(self) -> Mapping[int, Try]:
-        """Attempts that have failed, by message."""
-        ...
+    tries: dict[int, Try]
+    """Attempts that have failed, by message."""
 
     def attempts(self, index: int) -> int:
         """How often a message was delivered."""
-        ...
 
     def expires(self, index: int) -> float:
         """When a message expires; 0 for never."""
-        ...
 
 
 class MemberLike(Protocol):
@@ -79,17 +71,14 @@ class MemberLike(Protocol):
     @property
     def subscription(self) -> str:
         """Its name, or its id."""
-        ...
 
     @property
     def topic(self) -> str:
         """The topic or the pattern that it subscribes to."""
-        ...
 
     @property
     def registration(self) -> Registration:
         """What it has registered with."""
-        ...
 
 
 class TargetLike(Protocol):
@@ -98,12 +87,10 @@ class TargetLike(Protocol):
     @property
     def member(self) -> MemberLike:
         """Whose queue it is."""
-        ...
 
     @property
     def picks(self) -> Collection[int] | None:
         """The places in the frame of those that it gets; None for all."""
-        ...
 
 
 class FrameLike(Protocol):
@@ -113,21 +100,14 @@ class FrameLike(Protocol):
     seq: int
     at: float
     size: int
-
-    @property
-    def packed(self) -> Sequence[Packed]:
-        """Its messages."""
-        ...
+    packed: list[Packed]
+    """Its messages."""
+    duplicates: dict[int, str]
+    """The places of messages that were published before."""
 
     @property
     def targets(self) -> Sequence[TargetLike]:
         """Who gets it."""
-        ...
-
-    @property
-    def duplicates(self) -> Collection[int]:
-        """The places of messages that were published before."""
-        ...
 
 
 class DelayedFrameLike(FrameLike, Protocol):

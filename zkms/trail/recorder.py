@@ -56,7 +56,8 @@ class FileRecorder(Recorder):
         self._queue: list[Event] = []
         self._weight = 0
         self._count = 0
-        self._lost = 0
+        self.lost = 0
+        """Lines lost so far."""
         self._unsaid = 0
         """Lines lost that no `lost` event has told of yet, and since when."""
         self._unsaid_since = 0.0
@@ -70,11 +71,6 @@ class FileRecorder(Recorder):
         self._thread.start()
         atexit.register(self.close)
 
-    @property
-    def lost(self) -> int:
-        """Lines lost so far."""
-        return self._lost
-
     # -- what happens --------------------------------------------------------------------------------------------
 
     def published(self, frame: FrameLike, producer: str, zxid: int | None) -> None:
@@ -84,12 +80,8 @@ class FileRecorder(Recorder):
         if not parted and not frame.duplicates:
             self._stored("published", frame, producer, zxid, frame.packed, None, names)
             return
-        shares: dict[tuple[str, ...], list[int]] = {}
-        for place in range(len(frame.packed)):
-            if place not in frame.duplicates:
-                getters = {_called(t) for t in frame.targets if t.picks is None or place in t.picks}
-                shares.setdefault(tuple(sorted(getters)), []).append(place)
-        for subs, places in shares.items():
+        stored = (place for place in range(len(frame.packed)) if place not in frame.duplicates)
+        for subs, places in _shares(frame, stored).items():
             packed = [frame.packed[place] for place in places]
             self._stored("published", frame, producer, zxid, packed, places, list(subs))
 
@@ -139,20 +131,10 @@ class FileRecorder(Recorder):
             self._stored("delayed", frame, producer, zxid, packed, places, None, frame.due)
 
     def due(
-        self,
-        frame: FrameLike,
-        producer: str,
-        numbers: Sequence[int],
-        left: Sequence[int],
-        due: float,
-        zxid: int | None,
+        self, frame: FrameLike, producer: str, numbers: Sequence[int], left: Sequence[int], due: float, zxid: int | None
     ) -> None:
         """What is left of a frame is moved to its targets; `numbers` are those of its messages less the first one's."""
-        shares: dict[tuple[str, ...], list[int]] = {}
-        for place in left:
-            getters = {_called(t) for t in frame.targets if t.picks is None or place in t.picks}
-            shares.setdefault(tuple(sorted(getters)), []).append(place)
-        for subs, places in shares.items():
+        for subs, places in _shares(frame, left).items():
             at = [numbers[place] for place in places]
             self._stored("due", frame, producer, zxid, [frame.packed[p] for p in places], at, [*subs], due)
 
@@ -314,7 +296,7 @@ class FileRecorder(Recorder):
         self._stop.set()
         self._wake.set()
         self._thread.join()
-        self._store.close(self._lost)
+        self._store.close(self.lost)
         atexit.unregister(self.close)
 
     # -- writing -------------------------------------------------------------------------------------------------
@@ -344,7 +326,7 @@ class FileRecorder(Recorder):
                 self._store.write(encode_lines(chunk), len(chunk))
                 written += len(chunk)
             if self._store.full:
-                for event in self._store.turn(self._lost):
+                for event in self._store.turn(self.lost):
                     self.record(event)
         except OSError as error:
             self._complain(error)
@@ -359,7 +341,7 @@ class FileRecorder(Recorder):
         """With the lock held."""
         self._unsaid_since = min(self._unsaid_since, since) if self._unsaid else since
         self._unsaid += lines
-        self._lost += lines
+        self.lost += lines
 
     def _complain(self, error: OSError) -> None:
         now = time.monotonic()
@@ -385,6 +367,15 @@ def recorder_for(trail: Trail | None, node: str) -> Recorder:
 
 def _called(target: TargetLike) -> str:
     return called(target.member.subscription, target.member.topic)
+
+
+def _shares(frame: FrameLike, places: Iterable[int]) -> dict[tuple[str, ...], list[int]]:
+    """These messages of a frame, by the subscriptions that get them."""
+    shares: dict[tuple[str, ...], list[int]] = {}
+    for place in places:
+        getters = {_called(target) for target in frame.targets if target.picks is None or place in target.picks}
+        shares.setdefault(tuple(sorted(getters)), []).append(place)
+    return shares
 
 
 def _spread(numbers: Sequence[int]) -> tuple[int, list[int] | None]:

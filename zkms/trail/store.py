@@ -66,11 +66,6 @@ class Store:
         return path
 
     @property
-    def path(self) -> Path:
-        """The file that is being written."""
-        return self._path
-
-    @property
     def age(self) -> float:
         """Seconds since it was opened, 0 if there is nothing in it."""
         return time.monotonic() - self._opened if self._lines > 1 else 0.0
@@ -99,7 +94,7 @@ class Store:
 
     def turn(self, lost: int) -> list[Event]:
         """Begin the next file and finish this one; returns what to tell of files that had to go."""
-        descriptor, path, count = self._descriptor, self._path, self._lines
+        descriptor, path, count = self._descriptor, self.path, self._lines
         self._open(lost)
         _finish(descriptor, path, count, lost)
         return list(self._make_room())
@@ -107,7 +102,7 @@ class Store:
     def close(self, lost: int) -> None:
         """Finish the last file."""
         try:
-            _finish(self._descriptor, self._path, self._lines, lost)
+            _finish(self._descriptor, self.path, self._lines, lost)
         except OSError as error:
             log.warning("the trail's last file could not be finished: %s", error)
             return  # the ledger stays, so that what is missing is known
@@ -139,7 +134,7 @@ class Store:
             os.close(descriptor)
             path.unlink(missing_ok=True)
             raise
-        self._descriptor, self._path, self._opened = descriptor, path, time.monotonic()
+        self._descriptor, self.path, self._opened = descriptor, path, time.monotonic()
         self._lines, self._size = 1, len(line)
 
     # -- bounds --------------------------------------------------------------------------------------------------

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from zkms.bench.algorithms.algorithm import BenchPlace
-from zkms.bench.algorithms.original import client
+from zkms.bench.algorithms.original import KazooPublisher, client
 from zkms.bench.algorithms.tally import Tally
 
 
@@ -16,33 +15,18 @@ def _path(place: BenchPlace, number: int) -> str:
     return f"{place.root}/floor/{number}"
 
 
-class FloorPublisher:
+class FloorPublisher(KazooPublisher):
     """Creates numbered znodes, so that a subscriber can wait for the next one by its name."""
 
     def __init__(self, place: BenchPlace) -> None:
-        self.frame = 1
+        super().__init__(place)
         self._place = place
-        self._client = client(place.address)
         self._client.ensure_path(f"{place.root}/floor")
         self._numbers = itertools.count()
-
-    def publish(self, payloads: Iterable[bytes]) -> None:
-        """One after the other."""
-        for payload in payloads:
-            self.publish_one(payload)
 
     def publish_one(self, payload: bytes) -> None:
         """One create."""
         self._client.create(_path(self._place, next(self._numbers)), payload)
-
-    def settle(self, timeout: float) -> float:  # noqa: ARG002
-        """Nothing is acked here."""
-        return time.monotonic()
-
-    def close(self) -> None:
-        """End the session."""
-        self._client.stop()
-        self._client.close()
 
 
 class FloorSubscriber:
@@ -84,9 +68,7 @@ class FloorSubscriber:
         self._client.close()
 
 
-def publisher(place: BenchPlace) -> FloorPublisher:
-    """Connect."""
-    return FloorPublisher(place)
+publisher = FloorPublisher
 
 
 def subscribers(place: BenchPlace, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> FloorSubscriber:  # noqa: ARG001

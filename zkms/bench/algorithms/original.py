@@ -29,14 +29,13 @@ def client(address: str, session_timeout: float = 30.0) -> Any:
     return made
 
 
-class OriginalPublisher:
-    """Creates one znode after the other."""
+class KazooPublisher:
+    """A publisher with a kazoo client of its own, for algorithms that send each message by itself."""
+
+    frame = 1
 
     def __init__(self, place: BenchPlace) -> None:
-        self.frame = 1
         self._client = client(place.address)
-        names = sorted(self._client.get_children(f"{place.root}/subscribers/{place.topic}"))
-        self._queues = [f"{place.root}/messages/{name}/{place.topic}/m-" for name in names]
 
     def publish(self, payloads: Iterable[bytes]) -> None:
         """One message after the other."""
@@ -44,18 +43,31 @@ class OriginalPublisher:
             self.publish_one(payload)
 
     def publish_one(self, payload: bytes) -> None:
-        """Into one queue after the other."""
-        for queue in self._queues:
-            self._client.create(queue, payload, sequence=True)
+        """Publish one at once."""
+        raise NotImplementedError
 
     def settle(self, timeout: float) -> float:  # noqa: ARG002
-        """The subscribers know."""
+        """A publisher knows of no acks here."""
         return time.monotonic()
 
     def close(self) -> None:
         """End the session."""
         self._client.stop()
         self._client.close()
+
+
+class OriginalPublisher(KazooPublisher):
+    """Creates one znode after the other."""
+
+    def __init__(self, place: BenchPlace) -> None:
+        super().__init__(place)
+        names = sorted(self._client.get_children(f"{place.root}/subscribers/{place.topic}"))
+        self._queues = [f"{place.root}/messages/{name}/{place.topic}/m-" for name in names]
+
+    def publish_one(self, payload: bytes) -> None:
+        """Into one queue after the other."""
+        for queue in self._queues:
+            self._client.create(queue, payload, sequence=True)
 
 
 class OriginalSubscriber:
@@ -68,7 +80,6 @@ class OriginalSubscriber:
         self._client.create(f"{place.root}/clients/{name}", ephemeral=True, makepath=True)
         self._client.create(f"{place.root}/subscribers/{place.topic}/{name}", ephemeral=True, makepath=True)
         self._tally = tally
-        self._deleted = 0
         self._wake = threading.Event()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"subscriber {name}", daemon=True)
@@ -83,7 +94,6 @@ class OriginalSubscriber:
                 data, _ = self._client.get(path)
                 self._tally.take(data)
                 self._client.delete(path)
-                self._deleted += 1
             if not names:
                 self._wake.wait()
 
@@ -131,9 +141,7 @@ class QueueReaders:
             reader.close()
 
 
-def publisher(place: BenchPlace) -> OriginalPublisher:
-    """Connect."""
-    return OriginalPublisher(place)
+publisher = OriginalPublisher
 
 
 def subscribers(place: BenchPlace, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> QueueReaders:

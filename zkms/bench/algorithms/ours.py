@@ -118,9 +118,7 @@ def _give_up(reason: str, *values: object) -> None:
     os._exit(1)
 
 
-def publisher(place: BenchPlace) -> ZkmsPublisher:
-    """Connect."""
-    return ZkmsPublisher(place)
+publisher = ZkmsPublisher
 
 
 def subscribers(place: BenchPlace, tallies: Sequence[Tally], *, first: int, session_timeout: float) -> ZkmsSubscribers:  # noqa: ARG001

@@ -23,7 +23,6 @@ class Tally:
         self.count = 0
         self.size = 0
         self.done = threading.Event()
-        self.finished_at = 0.0
         self.latencies: list[float] = []
         self._expected = 0
 
@@ -39,21 +38,17 @@ class Tally:
         self.size += len(data)
         self.count += 1
         if self.count == self._expected:
-            self._finish()
+            self.done.set()
 
     def take_message(self, message: Message) -> None:
         """One message of ours: the same, without a second call."""
         self.size += len(message.data)
         self.count += 1
         if self.count == self._expected:
-            self._finish()
+            self.done.set()
 
     def release(self) -> None:
         """Let the first message pass, where it is held back."""
-
-    def _finish(self) -> None:
-        self.finished_at = time.monotonic()
-        self.done.set()
 
 
 class Timed(Tally):

@@ -61,7 +61,7 @@ class ServerMeter:
 
     def read(self) -> MeterReading:
         """Now."""
-        return MeterReading(self._requests(), self._cpu(), self._memory())
+        return MeterReading(self._requests(), total_cpu(self._pids), self._memory())
 
     def _requests(self) -> int | None:
         counted = 0
@@ -75,9 +75,6 @@ class ServerMeter:
                 return None  # `srvr` is not on the server's whitelist
             counted += int(match[1])
         return counted
-
-    def _cpu(self) -> float | None:
-        return total_cpu(self._pids)
 
     def _memory(self) -> int | None:
         sizes = [_status(pid).get("VmRSS") for pid in self._pids]

@@ -33,8 +33,7 @@ def cleaner(site: Site, znodes: int) -> Purge:
         for process in crew.listeners:
             process.kill()
         crew.listeners.clear()
-    bus = connect(place)
-    try:
+    with connect(place) as bus:
         deadline = time.monotonic() + PATIENCE
         while bus.subscriptions(place.topic):
             if time.monotonic() > deadline:
@@ -47,8 +46,6 @@ def cleaner(site: Site, znodes: int) -> Purge:
         began = time.monotonic()
         swept = Sweeper(bus.parts.session, bus.parts.tree, grace=0.0).sweep(lead)
         seconds = time.monotonic() - began
-    finally:
-        bus.close()
     removed = sum(finding.entries for finding in swept.removed)
     if removed < znodes:
         raise BenchFailed(f"the cleaner has removed {removed:,} of {znodes:,} znodes")

@@ -12,10 +12,9 @@ from tempfile import TemporaryDirectory
 
 from zkms.bench.algorithms.algorithm import BenchPlace
 from zkms.bench.processes.meter import ServerMeter
-from zkms.cli.connection import CONNECT_TIMEOUT, read_auth, read_tls
-from zkms.config import Config
+from zkms.cli.connection import inspection_config
+from zkms.cli.options import CommandSettings
 from zkms.errors import StoreError
-from zkms.security import parse_auth
 from zkms.server.embedded import EmbeddedZooKeeper
 from zkms.server.words import ask
 from zkms.zookeeper.deletion import delete_children
@@ -62,18 +61,13 @@ def open_site(hosts: str | None, root: str) -> Iterator[Site]:
             server = stack.enter_context(EmbeddedZooKeeper(heap=HEAP))
             yield Site(server.hosts, root, folder, [pid for pid in server.pids if pid is not None])
             return
-        session = Session(_config(hosts, root))
+        session = Session(inspection_config(CommandSettings(hosts, root, json=False)))
         stack.callback(session.close)
         session.start()
         try:
             yield Site(hosts, root, folder, [])
         finally:
             _remove(session, root)
-
-
-def _config(hosts: str, root: str) -> Config:
-    pairs, sasl = parse_auth(read_auth())
-    return Config(hosts=hosts, root=root, auth=pairs, sasl=sasl, tls=read_tls(), connect_timeout=CONNECT_TIMEOUT)
 
 
 def _remove(session: Session, root: str) -> None:

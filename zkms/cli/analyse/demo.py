@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from zkms.cli.analyse.report import check_out, spark_report
-from zkms.cli.failure import Failure, set_up_logging
-from zkms.cli.options import JSON_HELP, VERBOSE_HELP, trail_option
+from zkms.cli.failure import Failure
+from zkms.cli.options import printing, trail_option
 from zkms.cli.output import plural, print_json
 from zkms.demo.story import DemoSummary, Story
 
@@ -36,16 +36,14 @@ In your program:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Let Spark analyse the trail of this run, and write the page there; needs 'zkms[spark]'.",
 )
-@click.option("--json", "json_", is_flag=True, help=JSON_HELP)
-@click.option("-v", "--verbose", count=True, help=VERBOSE_HELP)
-def demo(trail: str | None, report: Path | None, json_: bool, verbose: int) -> None:
+@printing
+def demo(trail: str | None, report: Path | None, json_: bool) -> None:
     """Show it all in under a minute, with nothing to set up.
 
     Starts a ZooKeeper, three cache nodes and a cleaner on this machine, invalidates caches, kills a node and watches
     its queue being purged. Every claim is checked: the exit code is 1 if one does not hold. Leaves nothing behind but
     the --report. With --json the story goes to stderr and its figures to stdout.
     """
-    set_up_logging(verbose)
     if report is not None:
         check_out(report)
     began, step = time.monotonic(), 0

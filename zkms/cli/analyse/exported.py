@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
+from zkms_spark.errors import NoSpark, NoTrail
 
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
@@ -15,6 +16,24 @@ from zkms.cli.output import plural
 from zkms.cli.progress import Progress
 from zkms.trail.event import OPEN_SUFFIX, SUFFIX
 from zkms.trail.export.export import Exporter, NothingRecorded, find, size_of
+
+
+@contextmanager
+def failures() -> Iterator[None]:
+    """Failures of the analysis as exit codes."""
+    try:
+        yield
+    except NoTrail as error:
+        raise Failure(str(error), Exit.NO_TRAIL) from error
+    except NoSpark as error:
+        raise Failure(str(error), Exit.NO_SPARK) from error
+
+
+def check_directory(name: str) -> None:
+    """`Failure` if there is no such directory."""
+    if not Path(name).is_dir():
+        message = f"there is no directory {name!r}: give the one that was passed as trail= or --trail"
+        raise Failure(message, Exit.NO_TRAIL)
 
 
 @contextmanager
@@ -27,10 +46,7 @@ def exported(directories: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
     for directory in directories:
         if "://" in directory:
             continue
-        if not Path(directory).is_dir():
-            raise Failure(
-                f"there is no directory {directory!r}: give the one that was passed as trail= or --trail", Exit.NO_TRAIL
-            )
+        check_directory(directory)
         raw += [directory] if any(Path(directory).glob(f"*{SUFFIX}*")) else []
     if not raw:
         if len(directories) > 1:

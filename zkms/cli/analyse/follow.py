@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from zkms.cli.connection import find_hosts
-from zkms.cli.failure import Failure, set_up_logging
-from zkms.cli.options import HOSTS_HELP, JSON_HELP, ROOT_HELP, VERBOSE_HELP, CommandSettings, Seconds, trails_option
-
-if TYPE_CHECKING:
-    pass
+from zkms.cli.failure import Failure
+from zkms.cli.options import JSON_HELP, CommandSettings, seconds_option, settings, trails_option
 
 
 @click.command()
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     required=True,
     help="Where figures and checkpoint are kept; give the same one again to go on after a stop.",
 )
-@click.option("--p99", type=Seconds(min=0), metavar="SECONDS", help="Alert where a subscription's p99 is above this.")
+@seconds_option("--p99", help="Alert where a subscription's p99 is above this.")
 @click.option("--lag", type=click.IntRange(min=0), metavar="MESSAGES", help="Alert where more wait for a subscription.")
 @click.option(
     "--gaps",
@@ -34,57 +32,30 @@ if TYPE_CHECKING:
     show_default=True,
     help="Alert where a subscription has more gap events in a minute.",
 )
-@click.option(
-    "--audit-every",
-    type=Seconds(min=0),
-    metavar="SECONDS",
-    default=600,
-    show_default=True,
-    help="Audit the whole trail so often, and alert for violations; 0 for never.",
+@seconds_option(
+    "--audit-every", default=600, help="Audit the whole trail so often, and alert for violations; 0 for never."
 )
 @click.option("--webhook", metavar="URL", help='POST alerts there, as JSON: {"alerts": [...]}.')
-@click.option("--alert-topic", metavar="TOPIC", help="Publish alerts to this topic.")
-@click.option(
+@click.option("--alert-topic", "topic", metavar="TOPIC", help="Publish alerts to this topic.")
+@seconds_option(
     "--late",
-    type=Seconds(min=0),
-    metavar="SECONDS",
     default=180,
-    show_default=True,
     help="How much later than others a node's trail may come; a minute is judged so long after its end.",
 )
-@click.option(
-    "--every",
-    type=Seconds(min=0.1),
-    metavar="SECONDS",
-    default=10,
-    show_default=True,
-    help="Look for new files so often.",
-)
+@seconds_option("--every", least=0.1, default=10, help="Look for new files so often.")
 @click.option("--files", type=click.IntRange(min=1), default=200, show_default=True, help="In a batch, at the most.")
 @click.option("--once", is_flag=True, help="Take what is there and end, instead of waiting for more.")
 @click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Spark's master.")
-@click.option("--hosts", metavar="HOST:PORT,...", envvar="ZKMS_HOSTS", help=HOSTS_HELP)
-@click.option("--root", metavar="PATH", envvar="ZKMS_ROOT", default="/zkms", help=ROOT_HELP)
-@click.option("--json", "json_", is_flag=True, help=f"One object a line. {JSON_HELP}")
-@click.option("-v", "--verbose", count=True, help=VERBOSE_HELP)
+@partial(settings, json_help=f"One object a line. {JSON_HELP}")
 def follow(
+    settings: CommandSettings,
     directories: tuple[str, ...],
     state: Path,
+    master: str,
     p99: float | None,
     lag: int | None,
     gaps: int,
-    audit_every: float,
-    webhook: str | None,
-    alert_topic: str | None,
-    late: float,
-    every: float,
-    files: int,
-    once: bool,
-    master: str,
-    hosts: str | None,
-    root: str,
-    json_: bool,
-    verbose: int,
+    **options: Any,
 ) -> None:
     """Keep a trail's figures live, minute by minute, and raise alerts.
 
@@ -101,24 +72,10 @@ def follow(
       zkms trail follow --trail exported --state live --once --json | jq .
       jq '.subscriptions[] | {topic, sub, p99, waiting}' live/windows/*.json
     """
-    set_up_logging(verbose)
     try:
         from zkms.cli.analyse import spark_follow
     except ModuleNotFoundError as error:
         raise Failure(f"'zkms trail follow' needs {error.name}: pip install 'zkms[spark]'") from error
-    spark_follow.run(
-        directories,
-        state,
-        master,
-        json_,
-        slo=spark_follow.Slo(p99, lag, gaps),
-        late=late,
-        every=every,
-        files=files,
-        audit_every=audit_every,
-        webhook=webhook,
-        topic=alert_topic,
-        hosts=find_hosts(CommandSettings(hosts, root, json_)) if alert_topic else None,
-        root=root,
-        once=once,
-    )
+    hosts = find_hosts(settings) if options["topic"] else None
+    slo = spark_follow.Slo(p99, lag, gaps)
+    spark_follow.run(directories, state, master, settings.json, slo=slo, hosts=hosts, root=settings.root, **options)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zkms.cli.exit_codes import Exit
-from zkms.cli.failure import Failure, set_up_logging
-from zkms.cli.options import JSON_HELP, VERBOSE_HELP, trails_option
+from zkms.cli.failure import Failure
+from zkms.cli.options import printing, trails_option
 from zkms.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -46,11 +46,8 @@ if TYPE_CHECKING:
     help="Of the tables.",
 )
 @click.option("--strict", is_flag=True, help="Exit code 7 also unless the audit says that all guarantees were kept.")
-@click.option("--json", "json_", is_flag=True, help=JSON_HELP)
-@click.option("-v", "--verbose", count=True, help=VERBOSE_HELP)
-@click.pass_context
+@printing
 def report(
-    ctx: click.Context,
     directories: tuple[str, ...],
     master: str,
     out: Path,
@@ -59,7 +56,6 @@ def report(
     form: str,
     strict: bool,
     json_: bool,
-    verbose: int,
 ) -> None:
     """Say what every message did: latency, lag, storms, and whether the guarantees were kept, in one HTML file.
 
@@ -74,7 +70,6 @@ def report(
       zkms report --trail /var/lib/zkms/trail --strict
       zkms report --trail exported --tables tables --job latency --job lag
     """
-    set_up_logging(verbose)
     if names and (tables is None or strict):
         raise Failure("--job needs --tables, and no --strict: that is for the whole report", Exit.USAGE)
     if not names:
@@ -91,7 +86,7 @@ def report(
     for doubt in doubtful:
         click.echo(f"Warning: {doubt}", err=True)
     if doubtful or (strict and analysis.overall != "kept"):
-        ctx.exit(Exit.AMISS)
+        raise click.exceptions.Exit(Exit.AMISS)
 
 
 def check_out(out: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from zkms_spark.errors import AnalysisError, NoSpark, NoTrail
+from zkms_spark.errors import AnalysisError
 from zkms_spark.live.alerts import sinks
 from zkms_spark.live.follow import follow
 from zkms_spark.live.job import summary
@@ -18,6 +18,7 @@ from zkms_spark.live.window import Window
 from zkms_spark.report.words import number, span
 from zkms_spark.session import open_session
 
+from zkms.cli.analyse.exported import check_directory, failures
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.errors import ZkmsError
@@ -34,30 +35,17 @@ def run(directories: tuple[str, ...], state: Path, master: str, json_: bool, **o
         settings = FollowSettings(trail=source, state=state.absolute(), **options)
     except AnalysisError as error:
         raise Failure(str(error), Exit.USAGE) from error
-    try:
-        with open_session(master, {"spark.sql.streaming.metricsEnabled": "false"}, small=settings.once) as spark:
-            follow(
-                spark,
-                settings,
-                sinks(settings, json_lines=json_),
-                closed=lambda window: _tell(window, json_),
-                bring=bring,
-            )
-    except NoTrail as error:
-        raise Failure(str(error), Exit.NO_TRAIL) from error
-    except NoSpark as error:
-        raise Failure(str(error), Exit.NO_SPARK) from error
+    options_of_spark = {"spark.sql.streaming.metricsEnabled": "false"}
+    with failures(), open_session(master, options_of_spark, small=settings.once) as spark:
+        alerts = sinks(settings, json_lines=json_)
+        follow(spark, settings, alerts, closed=lambda window: _tell(window, json_), bring=bring)
 
 
 def _source(directories: tuple[str, ...], state: Path) -> tuple[str, Callable[[], object]]:
     """Where Spark reads, and what brings new files there: lines that processes record are exported on the way."""
     local = [Path(name) for name in directories if "://" not in name]
     for place in local:
-        if not place.is_dir():
-            raise Failure(
-                f"there is no directory {str(place)!r}: give the one that was passed as trail= or --trail",
-                Exit.NO_TRAIL,
-            )
+        check_directory(str(place))
     exported = [name for name in directories if "://" in name or _is_exported(Path(name))]
     recorded = [place for place in local if any(place.glob(f"*{SUFFIX}*"))]
     if exported and (recorded or len(directories) > 1):

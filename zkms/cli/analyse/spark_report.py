@@ -9,13 +9,13 @@ from typing import Any
 
 from zkms_spark import analysis as analyses
 from zkms_spark.analysis import STAGES, Analysis
-from zkms_spark.errors import AnalysisError, NoSpark, NoTrail
+from zkms_spark.errors import AnalysisError
 from zkms_spark.jobs import Tables
 from zkms_spark.report.report import render
 from zkms_spark.report.summary import doubts, headline, reasons, sentences
 from zkms_spark.session import SMALL_BYTES, open_session
 
-from zkms.cli.analyse.exported import exported
+from zkms.cli.analyse.exported import exported, failures
 from zkms.cli.analyse.work import Work
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
@@ -33,7 +33,7 @@ def tables_of(directory: str, form: str, names: tuple[str, ...]) -> Tables:
 
 def make_report(directories: tuple[str, ...], master: str, out: Path, tables: Tables | None = None) -> Analysis:
     """Analyse what was recorded, and write the page, and tables."""
-    with _failures(), exported(directories) as (trail, warnings), _spark(trail, master, tables) as (spark, work):
+    with failures(), exported(directories) as (trail, warnings), _spark(trail, master, tables) as (spark, work):
         analysis = analyses.analyse(spark, trail, work.begin, tables)
         analysis.source = ", ".join(directories)  # what was asked for, not where it was exported to on the way
         analysis.warnings = warnings
@@ -44,21 +44,10 @@ def make_report(directories: tuple[str, ...], master: str, out: Path, tables: Ta
 
 def make_tables(directories: tuple[str, ...], master: str, tables: Tables) -> Analysis:
     """Write these tables of what was recorded; what comes back says who recorded it, and no more."""
-    with _failures(), exported(directories) as (trail, warnings), _spark(trail, master, tables) as (spark, work):
+    with failures(), exported(directories) as (trail, warnings), _spark(trail, master, tables) as (spark, work):
         made = analyses.make_tables(spark, trail, tables, work.begin)
         made.warnings = warnings
     return made
-
-
-@contextmanager
-def _failures() -> Iterator[None]:
-    """Failures of the analysis as exit codes."""
-    try:
-        yield
-    except NoTrail as error:
-        raise Failure(str(error), Exit.NO_TRAIL) from error
-    except NoSpark as error:
-        raise Failure(str(error), Exit.NO_SPARK) from error
 
 
 @contextmanager

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from zkms.cli.analyse.follow import follow
 from zkms.cli.exit_codes import Exit
-from zkms.cli.failure import Failure, set_up_logging
-from zkms.cli.options import JSON_HELP, VERBOSE_HELP, Seconds, trails_option
+from zkms.cli.failure import Failure
+from zkms.cli.options import JSON_HELP, printing, seconds_option, trails_option
 from zkms.cli.output import plural, print_json
 from zkms.cli.progress import Progress
 
@@ -33,10 +33,8 @@ trail.add_command(follow)
 @click.option(
     "--to", metavar="DIR", required=True, help="Where the tables go: a directory, or a URL that fsspec knows."
 )
-@click.option("--json", "json_", is_flag=True, help=JSON_HELP)
-@click.option("-v", "--verbose", count=True, help=VERBOSE_HELP)
-@click.pass_context
-def export(ctx: click.Context, directories: tuple[str, ...], to: str, json_: bool, verbose: int) -> None:
+@printing
+def export(directories: tuple[str, ...], to: str, json_: bool) -> None:
     """Bring finished files of trails into Parquet, by date and hour; each file once.
 
     Can be killed and run again at any time: what was exported is passed over, what is half done is done again. Files
@@ -44,7 +42,6 @@ def export(ctx: click.Context, directories: tuple[str, ...], to: str, json_: boo
     exit code is 7 if something was amiss: lines that are no events (kept in DIR/_quarantine), files of a newer version,
     two processes of one name.
     """
-    set_up_logging(verbose)
     try:
         from zkms.trail.export.export import (  # brings pyarrow, which help needs not
             Exporter,
@@ -64,11 +61,11 @@ def export(ctx: click.Context, directories: tuple[str, ...], to: str, json_: boo
     for warning in summary.warnings:
         click.echo(f"Warning: {warning}", err=True)
     if json_:
-        print_json(_figures(summary))
+        print_json({name: getattr(summary, name) for name in summary.__struct_fields__})
     else:
         click.echo(_sentence(summary, to))
     if summary.warnings:
-        ctx.exit(Exit.AMISS)
+        raise click.exceptions.Exit(Exit.AMISS)
 
 
 @trail.command()
@@ -81,9 +78,7 @@ def export(ctx: click.Context, directories: tuple[str, ...], to: str, json_: boo
     help="Violations to plant: lost, missed, duplicated, out_of_order, early, after_expiry, not_owner, or all.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The same gives the same trail.")
-@click.option(
-    "--skew", type=Seconds(min=0), metavar="SECONDS", default=0.2, show_default=True, help="How far clocks may be off."
-)
+@seconds_option("--skew", default=0.2, help="How far clocks may be off.")
 @click.option(
     "--features", is_flag=True, help="With selectors, priorities and patterns: some ten per cent more events."
 )
@@ -128,10 +123,6 @@ def generate(
 
 def _needs(error: ModuleNotFoundError) -> Failure:
     return Failure(f"'zkms trail' needs {error.name}: pip install 'zkms[trail]'")
-
-
-def _figures(summary: ExportSummary) -> dict[str, Any]:
-    return {name: getattr(summary, name) for name in summary.__struct_fields__}
 
 
 def _sentence(s: ExportSummary, to: str) -> str:

@@ -6,7 +6,7 @@ import click
 
 from zkms.cli.connection import inspect
 from zkms.cli.options import CommandSettings, settings
-from zkms.cli.output import clock, print_json, print_table
+from zkms.cli.output import clock, print_found
 
 
 @click.command()
@@ -15,8 +15,6 @@ def clients(settings: CommandSettings) -> None:
     """List the processes that are connected, with host and process id."""
     with inspect(settings) as inspector:
         found = inspector.discovery.clients()
-    if settings.json:
-        print_json(found)
-        return
     rows = [(c.client, c.host, str(c.pid), c.version, clock(c.started)) for c in found]
-    print_table(("CLIENT", "HOST", "PID", "VERSION", "CONNECTED SINCE"), rows, empty="No clients.")
+    columns = ("CLIENT", "HOST", "PID", "VERSION", "CONNECTED SINCE")
+    print_found(settings.json, found, columns, rows, empty="No clients.")

@@ -41,13 +41,18 @@ def groups(settings: CommandSettings, name: str | None, topic: str | None) -> No
     if settings.json:
         print_json(found)
         return
-    print_table(COLUMNS, [_row(group) for group in found], empty="No durable subscriptions and no groups.")
+    print_table(
+        COLUMNS,
+        [(*group_cells(group), group.state) for group in found],
+        empty="No durable subscriptions and no groups.",
+    )
     if name is not None:
         for group in found:
             _print_inside(group)
 
 
-def _row(group: GroupInfo) -> tuple[Any, ...]:
+def group_cells(group: GroupInfo) -> tuple[Any, ...]:
+    """What a table shows of a group, up to its dead letters."""
     owned = sum(bool(part.owner) for part in group.partitions)
     return (
         group.topic,
@@ -59,7 +64,6 @@ def _row(group: GroupInfo) -> tuple[Any, ...]:
         duration(group.age),
         group.reserved,
         group.dead,
-        group.state,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -13,7 +12,7 @@ from zkms.admin.groups import Groups
 from zkms.cli.connection import inspect
 from zkms.cli.inspect.groups import lag
 from zkms.cli.options import CommandSettings, settings
-from zkms.cli.output import duration, print_json, print_table
+from zkms.cli.output import duration, print_found
 from zkms.names import check_topic
 from zkms.tree.paths import subscription_of
 
@@ -46,10 +45,7 @@ def queues(settings: CommandSettings, topic: str | None, partitions: bool) -> No
     if not partitions:
         found = _added_up(found)
     found.sort(key=lambda q: (-q.entries, q.topic, q.subscription))
-    if settings.json:
-        print_json(found)
-    else:
-        print_table(COLUMNS, [_row(queue) for queue in found], empty="No queues.")
+    print_found(settings.json, found, COLUMNS, [_row(queue) for queue in found], empty="No queues.")
 
 
 def _added_up(queues: list[QueueInfo]) -> list[QueueInfo]:
@@ -58,34 +54,28 @@ def _added_up(queues: list[QueueInfo]) -> list[QueueInfo]:
     for queue in queues:
         name = subscription_of(queue.subscription) if queue.kind == "group" else queue.subscription
         found.setdefault((name, queue.topic), []).append(queue)
-    return [_sum(name, lanes) for (name, _), lanes in found.items()]
+    return [_sum(name, partitions) for (name, _), partitions in found.items()]
 
 
-def _sum(name: str, lanes: list[QueueInfo]) -> QueueInfo:
-    first = lanes[0]
-    if len(lanes) == 1 and first.subscription == name:
+def _sum(name: str, partitions: list[QueueInfo]) -> QueueInfo:
+    first = partitions[0]
+    if len(partitions) == 1 and first.subscription == name:
         return first
-    ages = [queue.age for queue in lanes if queue.age is not None]
-    states = {queue.state for queue in lanes}
+    ages = [queue.age for queue in partitions if queue.age is not None]
+    states = {queue.state for queue in partitions}
+    counts = ("entries", "stored", "removed", "messages", "delayed", "ready", "reserved")
     return msgspec.structs.replace(
         first,
         subscription=name,
         partition=None,
-        entries=sum(queue.entries for queue in lanes),
-        stored=sum(queue.stored for queue in lanes),
-        removed=sum(queue.removed for queue in lanes),
-        messages=_total(queue.messages for queue in lanes),
-        delayed=_total(queue.delayed for queue in lanes),
-        ready=_total(queue.ready for queue in lanes),
-        reserved=_total(queue.reserved for queue in lanes),
+        **{count: _total([getattr(queue, count) for queue in partitions]) for count in counts},
         age=max(ages, default=None),
         state=first.state if len(states) == 1 else ", ".join(sorted(states)),
     )
 
 
-def _total(counts: Iterable[int | None]) -> int | None:
-    known = list(counts)
-    return None if None in known else sum(count or 0 for count in known)
+def _total(counts: list[int | None]) -> int | None:
+    return None if None in counts else sum(count or 0 for count in counts)
 
 
 def _row(queue: QueueInfo) -> tuple[Any, ...]:

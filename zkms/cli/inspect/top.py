@@ -15,9 +15,9 @@ import click
 from zkms.admin.overview import GroupRow, Overview, TopicRow, TreeWatcher
 from zkms.cli.connection import inspect
 from zkms.cli.failure import Failure
-from zkms.cli.inspect.groups import lag
-from zkms.cli.options import CommandSettings, Seconds, settings
-from zkms.cli.output import clock, duration, plural, print_json, safe, width
+from zkms.cli.inspect.groups import group_cells
+from zkms.cli.options import CommandSettings, seconds_option, settings
+from zkms.cli.output import clock, plural, print_json, safe, width
 from zkms.errors import ConnectionLost
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ FRAME = 4
 
 
 @click.command()
-@click.option(
-    "--interval", type=Seconds(min=0.1), default=1.0, show_default=True, metavar="SECONDS", help="Between two looks."
-)
+@seconds_option("--interval", least=0.1, default=1.0, help="Between two looks.")
 @click.option("--once", is_flag=True, help="Look twice, --interval apart, print what is seen, and end.")
 @settings
 def top(settings: CommandSettings, interval: float, once: bool) -> None:
@@ -197,22 +195,8 @@ def _topic(row: TopicRow) -> tuple[Any, ...]:
 
 
 def _group(row: GroupRow) -> tuple[Any, ...]:
-    info = row.info
-    owned = sum(bool(part.owner) for part in info.partitions)
-    return (
-        info.topic,
-        info.name,
-        info.kind or "-",
-        len(info.members),
-        f"{owned}/{len(info.partitions)}",
-        lag(info.messages, info.entries),
-        duration(info.age),
-        info.reserved,
-        info.dead,
-        _rate(row.stored_per_second),
-        _rate(row.removed_per_second),
-        info.state,
-    )
+    rates = _rate(row.stored_per_second), _rate(row.removed_per_second)
+    return (*group_cells(row.info), *rates, row.info.state)
 
 
 def _member(row: GroupRow, member: Any) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ import click
 from zkms.admin.delayed import delayed_by_topic
 from zkms.cli.connection import inspect
 from zkms.cli.options import CommandSettings, settings
-from zkms.cli.output import duration, print_json, print_table
+from zkms.cli.output import duration, print_found
 
 
 @click.command()
@@ -35,11 +35,8 @@ def topics(settings: CommandSettings) -> None:
                 "next_due": None if later is None else later.next_due,
             }
         )
-    if settings.json:
-        print_json(rows)
-    else:
-        columns = ("TOPIC", "SUBSCRIPTIONS", "DELAYED", "DUE IN")
-        print_table(columns, [_row(row) for row in rows], empty="No topics.")
+    columns = ("TOPIC", "SUBSCRIPTIONS", "DELAYED", "DUE IN")
+    print_found(settings.json, rows, columns, [_row(row) for row in rows], empty="No topics.")
 
 
 def _row(row: dict[str, Any]) -> tuple[Any, ...]:

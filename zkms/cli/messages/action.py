@@ -44,7 +44,6 @@ class Action(Protocol):
 
     def __call__(self, message: Message) -> ActionOutcome:
         """Do it, and say what came of it; never takes longer than its limit and GRACE."""
-        ...
 
 
 class Command:

@@ -11,8 +11,8 @@ from zkms.admin.dead_letters import DeadLetterInfo, DeadLetterPlace, DeadLetters
 from zkms.cli.connection import Inspector, inspect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
-from zkms.cli.options import CommandSettings, settings, trail_option
-from zkms.cli.output import clock, confirmed, data_json, data_text, escape, plural, print_json, print_table
+from zkms.cli.options import CommandSettings, removal_options, settings, trail_option
+from zkms.cli.output import clock, confirm_removal, data_json, data_text, escape, plural, print_json, print_table
 from zkms.cli.progress import Progress
 from zkms.config import as_trail
 from zkms.errors import ConnectionLost, InvalidArgument, NotSubscribed, QueueFull, StoreError, ZkmsError
@@ -22,9 +22,22 @@ from zkms.trail.recorder import recording
 Chosen = tuple[str, ...]
 
 
+FIELDS = (
+    *("id", "topic", "subscription", "reason", "error", "attempts", "at", "key", "headers", "producer", "seq"),
+    *("published_at", "foreign"),
+)
+"""What programs are told of a letter, besides its data."""
+
+
 def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option("--subscription", help="Only those of this durable subscription or group.")(command)
     return click.option("--topic", help="Only those of subscriptions to this topic, or pattern.")(command)
+
+
+def _choice(command: Callable[..., Any]) -> Callable[..., Any]:
+    everything = "All that are there now, within --topic and --subscription."
+    command = _filters(click.option("--all", "everything", is_flag=True, help=everything)(command))
+    return click.argument("ids", metavar="[ID]...", nargs=-1)(command)
 
 
 @click.group()
@@ -82,14 +95,10 @@ def show(settings: CommandSettings, ids: Chosen, topic: str | None, subscription
 
 
 @dead.command()
-@click.argument("ids", metavar="[ID]...", nargs=-1)
-@_filters
-@click.option("--all", "everything", is_flag=True, help="All that are there now, within --topic and --subscription.")
+@_choice
 @trail_option
 @settings
-@click.pass_context
 def requeue(
-    ctx: click.Context,
     settings: CommandSettings,
     ids: Chosen,
     topic: str | None,
@@ -125,7 +134,7 @@ def requeue(
     else:
         click.echo(f"Requeued {plural(requeued, 'letter')}" + (f", {kept:,} stay." if kept else "."))
     if kept:
-        ctx.exit(Exit.ERROR)
+        raise click.exceptions.Exit(Exit.ERROR)
 
 
 def _requeue(letters: DeadLetters, letter: DeadLetterInfo) -> bool:
@@ -140,15 +149,10 @@ def _requeue(letters: DeadLetters, letter: DeadLetterInfo) -> bool:
 
 
 @dead.command()
-@click.argument("ids", metavar="[ID]...", nargs=-1)
-@_filters
-@click.option("--all", "everything", is_flag=True, help="All that are there now, within --topic and --subscription.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Only say how many would be removed.")
+@_choice
+@removal_options("Only say how many would be removed.")
 @settings
-@click.pass_context
 def purge(
-    ctx: click.Context,
     settings: CommandSettings,
     ids: Chosen,
     topic: str | None,
@@ -163,9 +167,8 @@ def purge(
         letters, places = _find(inspector, topic, subscription)
         if not everything:
             places = [letter.place for letter in _chosen(letters, places, ids)]
-        if places and not (yes or dry_run or confirmed(plural(len(places), "dead letter"))):
-            click.echo("Nothing was removed.", err=True)
-            ctx.exit(Exit.ERROR)
+        if places and not (yes or dry_run):
+            confirm_removal(plural(len(places), "dead letter"))
         removed = 0 if dry_run else letters.purge(places)
     if settings.json:
         print_json({"found": len(places), "removed": removed})
@@ -202,22 +205,7 @@ def _chosen(letters: DeadLetters, places: list[DeadLetterPlace], ids: Chosen) ->
 
 def as_object(letter: DeadLetterInfo) -> dict[str, Any]:
     """A letter for programs."""
-    return {
-        "id": letter.id,
-        "topic": letter.topic,
-        "subscription": letter.subscription,
-        "reason": letter.reason,
-        "error": letter.error,
-        "attempts": letter.attempts,
-        "at": letter.at,
-        "key": letter.key,
-        "headers": letter.headers,
-        "producer": letter.producer,
-        "seq": letter.seq,
-        "published_at": letter.published_at,
-        "foreign": letter.foreign,
-        **data_json(letter.data),
-    }
+    return {name: getattr(letter, name) for name in FIELDS} | data_json(letter.data)
 
 
 def _why(letter: DeadLetterInfo) -> str:

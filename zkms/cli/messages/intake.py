@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 
 import click
 
@@ -23,50 +24,37 @@ LOOK = 0.5
 """Seconds without a message after which we look whether anything is left, and whether we still read it."""
 
 
+@dataclass
 class Intake:
     """Takes messages until enough have come, time is over, or nothing is left."""
 
-    def __init__(
-        self,
-        bus: Bus,
-        source: Subscription | Consumer,
-        action: Action | None,
-        count: int | None,
-        deadline: float | None,
-        *,
-        timeout: float | None,
-        drain: bool,
-        as_json: bool,
-        max_attempts: int,
-    ) -> None:
-        self.got = 0
-        """Messages that are done with, one way or another."""
-        self.acked = 0
-        self.dead = 0
-        self.failures = 0
-        self.drained = False
-        self._bus = bus
-        self._source = source
-        self._action = action
-        self._count = count
-        self._deadline = deadline
-        self._timeout = timeout or 0.0
-        self._drain = drain
-        self._json = as_json
-        self._max_attempts = max_attempts
-        self._groups = Groups(bus.parts.session, bus.parts.tree)
+    bus: Bus
+    source: Subscription | Consumer
+    action: Action | None
+    count: int | None
+    deadline: float | None
+    timeout: float
+    drain: bool
+    as_json: bool
+    max_attempts: int
+    got: int = 0
+    """Messages that are done with, one way or another."""
+    acked: int = 0
+    dead: int = 0
+    failures: int = 0
+    drained: bool = False
 
     def run(self) -> None:
         """Until the end; `Failure` if that came too soon."""
         self._run()
         if self.drained:
             return
-        seconds = f"{self._timeout:g} s"
-        if self._count is not None and self.got < self._count:
+        seconds = f"{self.timeout:g} s"
+        if self.count is not None and self.got < self.count:
             raise Failure(
-                f"{self.got or 'nothing'} of {plural(self._count, 'message')} received in {seconds}", Exit.NOT_IN_TIME
+                f"{self.got or 'nothing'} of {plural(self.count, 'message')} received in {seconds}", Exit.NOT_IN_TIME
             )
-        if self._drain and self._count is None:
+        if self.drain and self.count is None:
             raise Failure(f"not drained in {seconds}", Exit.NOT_IN_TIME)
         if not self.got:
             raise Failure(f"nothing received in {seconds}", Exit.NOT_IN_TIME)
@@ -76,22 +64,23 @@ class Intake:
         return f"{plural(self.acked, 'message')} done, {self.dead:,} dead, {plural(self.failures, 'failed attempt')}."
 
     def _run(self) -> None:
-        watchful = self._drain or isinstance(self._source, Consumer)
-        while self._count is None or self.got < self._count:
-            left = None if self._deadline is None else self._deadline - time.monotonic()
+        groups = Groups(self.bus.parts.session, self.bus.parts.tree)
+        watchful = self.drain or isinstance(self.source, Consumer)
+        while self.count is None or self.got < self.count:
+            left = None if self.deadline is None else self.deadline - time.monotonic()
             if left is not None and left < 0:
                 return
             wait = min(LOOK, LOOK if left is None else left) if watchful else left
-            most = 1 if self._action is not None else BATCH
-            messages = self._source.fetch(most if self._count is None else min(most, self._count - self.got), wait)
-            if self._action is not None:
+            most = 1 if self.action is not None else BATCH
+            messages = self.source.fetch(most if self.count is None else min(most, self.count - self.got), wait)
+            if self.action is not None:
                 for message in messages:
-                    self._act(self._action, message)
+                    self._act(self.action, message)
             else:
                 self._print(messages)
-            if not messages and isinstance(self._source, Consumer):
-                self._check_ours(self._source)
-                if self._drain and not self._groups.entries(self._source.topic, self._source.id):
+            if not messages and isinstance(self.source, Consumer):
+                self._check_ours(self.source)
+                if self.drain and not groups.entries(self.source.topic, self.source.id):
                     self.drained = True
                     return
 
@@ -99,21 +88,21 @@ class Intake:
         """A durable subscription may be taken over by another."""
         if source.kind != "durable" or source.partitions:
             return
-        for group in self._bus.groups(source.topic, source.id):
+        for group in self.bus.groups(source.topic, source.id):
             owner = group.partitions[0].owner
-            if owner and owner != self._bus.client_id and any(m.client == owner for m in group.members):
-                raise in_use(self._bus, source.topic, source.id, owner)
+            if owner and owner != self.bus.client_id and any(m.client == owner for m in group.members):
+                raise in_use(self.bus, source.topic, source.id, owner)
 
     def _print(self, messages: list[Message]) -> None:
         for message in messages:
-            if self._json:
+            if self.as_json:
                 print_json_line(as_object(message))
             else:
                 _print_text(message)
         sys.stdout.flush()
-        if isinstance(self._source, Consumer):
+        if isinstance(self.source, Consumer):
             try:
-                self._source.ack(messages)
+                self.source.ack(messages)
             except LostOwnership as error:
                 click.echo(f"Printed, and to be delivered again: {escape(str(error))}", err=True)
         else:
@@ -124,7 +113,7 @@ class Intake:
     def _act(self, action: Action, message: Message) -> None:
         attempt = message.attempts
         outcome = action(message)
-        fate = "acked" if outcome.done else "dead" if outcome.hopeless or attempt >= self._max_attempts else "nacked"
+        fate = "acked" if outcome.done else "dead" if outcome.hopeless or attempt >= self.max_attempts else "nacked"
         try:
             if outcome.done:
                 message.ack()
@@ -139,7 +128,7 @@ class Intake:
         self.acked += fate == "acked"
         self.dead += fate == "dead"
         self.failures += not outcome.done
-        if self._json:
+        if self.as_json:
             said = {"id": message.id, "topic": message.topic, "key": message.key, "attempt": attempt}
             print_json_line(said | {"outcome": fate, "reason": outcome.said})
             sys.stdout.flush()

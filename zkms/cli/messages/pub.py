@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import repeat
-from typing import Any, TypedDict
+from typing import Any
 
 import click
 import msgspec
@@ -13,17 +15,18 @@ import msgspec
 from zkms.bus import Bus
 from zkms.cli.connection import open_bus
 from zkms.cli.exit_codes import Exit
+from zkms.cli.failure import Failure
 from zkms.cli.messages.delivery import Delivery
-from zkms.cli.messages.lines import read_lines
-from zkms.cli.options import CommandSettings, Seconds, settings, trail_option
+from zkms.cli.options import CommandSettings, seconds_option, settings, trail_option
 from zkms.cli.output import plural, print_json, print_table
 from zkms.cli.progress import Progress
 from zkms.errors import ZkmsError
 from zkms.names import check_topic
-from zkms.publish.options import IfNobody
+from zkms.zookeeper.operations import MAX_TRANSACTION
 
 CHUNK = 5_000
 """Messages of one call: bounds what is held in memory."""
+READ = 256 * 1024
 
 
 @click.command()
@@ -33,37 +36,32 @@ CHUNK = 5_000
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be given repeatedly.")
 @click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Publish DATA so many times.")
 @click.option("--priority", type=click.IntRange(0, 9), default=0, show_default=True, help="Higher ones come first.")
-@click.option("--delay", type=Seconds(min=0), metavar="SECONDS", help="Publish it so much later.")
+@seconds_option("--delay", help="Publish it so much later.")
 @click.option("--at", metavar="TIME", help="Publish it then: seconds since the epoch, or 2026-11-16T12:00:00+01:00.")
-@click.option("--ttl", type=Seconds(min=0, min_open=True), metavar="SECONDS", help="Do not deliver it any later.")
+@seconds_option("--ttl", least_open=True, help="Do not deliver it any later.")
 @click.option("--id", "id_", help="Refuse it if a message of this id was published within the last ten minutes.")
 @click.option("--stdin", is_flag=True, help="Publish each line of standard input, as it comes.")
 @click.option("--json-data", is_flag=True, help="DATA, or each line, is JSON and arrives as what it stands for.")
-@click.option("--wait", type=Seconds(min=0), metavar="SECONDS", help="Wait until everybody has acked, and say who has.")
+@seconds_option("--wait", help="Wait until everybody has acked, and say who has.")
 @click.option(
     "--if-nobody", type=click.Choice(["raise", "drop"]), default="raise", show_default=True, help="Without subscribers."
 )
 @trail_option
 @settings
-@click.pass_context
 def pub(
-    ctx: click.Context,
     settings: CommandSettings,
     topic: str,
     data: str | None,
     key: str | None,
     headers: tuple[str, ...],
     count: int,
-    priority: int,
-    delay: float | None,
     at: str | None,
-    ttl: float | None,
     id_: str | None,
     stdin: bool,
     json_data: bool,
     wait: float | None,
-    if_nobody: IfNobody,
     trail: str | None,
+    **terms: Any,
 ) -> None:
     """Publish messages to a topic: to everybody who subscribes to it now.
 
@@ -81,45 +79,30 @@ def pub(
     if id_ is not None and (stdin or count != 1):
         raise click.UsageError("--id is that of one message; it does not go with --stdin or --count")
     check_topic(topic)
-    named = _headers(headers)
-    terms: _Terms = {"headers": named, "priority": priority, "delay": delay, "at": _moment(at), "ttl": ttl}
-    chunks = read_lines() if stdin else _repeated(data or "", count)
+    terms |= {"headers": _headers(headers), "at": _moment(at)}
+    chunks = _read_lines() if stdin else _repeated(data or "", count)
     delivery = Delivery(topic, keep=wait is not None)
     with open_bus(settings, cleaner=False, trail=trail) as bus, Progress("messages") as progress:
         for chunk in chunks:
             values = [_parse(text) for text in chunk] if json_data else chunk
-            _publish(bus, delivery, values, key, id_, if_nobody, terms)
+            _publish(bus, delivery, values, key, id_, terms)
             progress.add(len(chunk))
         if wait is not None:
             delivery.wait(wait)
     _print(settings, delivery, waited=wait is not None)
     if wait is not None and not delivery.complete:
-        ctx.exit(Exit.NOT_IN_TIME)
-
-
-class _Terms(TypedDict):
-    headers: dict[str, str]
-    priority: int
-    delay: float | None
-    at: float | datetime | None
-    ttl: float | None
+        raise click.exceptions.Exit(Exit.NOT_IN_TIME)
 
 
 def _publish(
-    bus: Bus,
-    delivery: Delivery,
-    values: list[Any],
-    key: str | None,
-    id: str | None,
-    if_nobody: IfNobody,
-    terms: _Terms,
+    bus: Bus, delivery: Delivery, values: list[Any], key: str | None, id: str | None, terms: dict[str, Any]
 ) -> None:
     by_key = None if key is None else lambda _data: key
     if len(values) == 1:
-        delivery.add([bus.publish(delivery.topic, values[0], key=key, id=id, if_nobody=if_nobody, **terms)])
+        delivery.add([bus.publish(delivery.topic, values[0], key=key, id=id, **terms)])
         return
     try:
-        receipts = bus.publish_many(delivery.topic, values, key=by_key, if_nobody=if_nobody, **terms)
+        receipts = bus.publish_many(delivery.topic, values, key=by_key, **terms)
     except ZkmsError as error:
         if delivery.messages:
             error.add_note(f"{plural(delivery.messages, 'message')} before these had been stored")
@@ -179,3 +162,29 @@ def _repeated(data: str, count: int) -> Iterator[list[str]]:
     while count:
         yield list(repeat(data, min(count, CHUNK)))
         count -= min(count, CHUNK)
+
+
+def _read_lines() -> Iterator[list[str]]:
+    """The lines of standard input, those that are there now at once: buffering would hold a slow stream back."""
+    number = 0
+    for raw in _raw_lines(sys.stdin.fileno()):
+        lines = []
+        for line in raw:
+            number += 1
+            try:
+                lines.append(line.decode())
+            except UnicodeDecodeError as error:
+                raise Failure(f"line {number} of standard input is not UTF-8") from error
+        yield lines
+
+
+def _raw_lines(descriptor: int) -> Iterator[list[bytes]]:
+    rest = b""
+    while part := os.read(descriptor, READ):
+        *lines, rest = (rest + part).split(b"\n")
+        if lines:
+            yield lines
+        if len(rest) > MAX_TRANSACTION:
+            raise Failure(f"a line of more than {MAX_TRANSACTION:,} bytes on standard input is too large for a message")
+    if rest:
+        yield [rest]

@@ -7,10 +7,9 @@ import click
 from zkms.admin.purge import purge as remove
 from zkms.admin.purge import purgeable
 from zkms.cli.connection import inspect
-from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
-from zkms.cli.options import CommandSettings, settings, trail_option
-from zkms.cli.output import confirmed, plural, print_json
+from zkms.cli.options import CommandSettings, removal_options, settings, trail_option
+from zkms.cli.output import confirm_removal, plural, print_json
 from zkms.cli.progress import Progress
 from zkms.config import as_trail
 from zkms.errors import NodeMissing
@@ -21,19 +20,11 @@ from zkms.trail.recorder import recording
 @click.command()
 @click.argument("subscription")
 @click.argument("topic")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@removal_options("Only say what would be removed.")
 @trail_option
 @settings
-@click.pass_context
 def purge(
-    ctx: click.Context,
-    settings: CommandSettings,
-    subscription: str,
-    topic: str,
-    yes: bool,
-    dry_run: bool,
-    trail: str | None,
+    settings: CommandSettings, subscription: str, topic: str, yes: bool, dry_run: bool, trail: str | None
 ) -> None:
     """Remove what waits now in SUBSCRIPTION's queue for TOPIC; what comes later stays.
 
@@ -49,9 +40,8 @@ def purge(
         except NodeMissing:
             raise Failure(f"there is no queue {queue}; 'zkms queues' tells which there are") from None
         what = f"{plural(count, 'entry', 'entries')} of {subscription!r} for {topic!r}"
-        if count and not (dry_run or yes or confirmed(what)):
-            click.echo("Nothing was removed.", err=True)
-            ctx.exit(Exit.ERROR)
+        if count and not (dry_run or yes):
+            confirm_removal(what)
         removed = 0
         if count and not dry_run:
             try:

@@ -13,7 +13,7 @@ from zkms.bus import Bus
 from zkms.cli.connection import open_bus
 from zkms.cli.messages.action import GRACE, make_action
 from zkms.cli.messages.intake import Intake, in_use
-from zkms.cli.options import CommandSettings, Seconds, settings, trail_option
+from zkms.cli.options import CommandSettings, seconds_option, settings, trail_option
 from zkms.cli.output import escape
 from zkms.consume.consumer import Consumer
 from zkms.deliver.inbox import Gap
@@ -30,22 +30,21 @@ from zkms.names import check_subscription, check_topic
 @click.option("--group", help="Be a member of this group: its members share the messages.")
 @click.option("--partitions", type=click.IntRange(1, 1024), help="Of a group that is made now; 8 if not given.")
 @click.option("--count", type=click.IntRange(min=1), help="End after so many messages.")
-@click.option("--timeout", type=Seconds(min=0), metavar="SECONDS", help="End after so many seconds, whatever came.")
+@seconds_option("--timeout", help="End after so many seconds, whatever came.")
 @click.option("--drain", is_flag=True, help="With --name or --group: end when nothing is waiting any more.")
 @click.option("--exec", "command", metavar="CMD", help="Run CMD for each message, with its data on standard input.")
 @click.option("--post", "url", metavar="URL", help="Post each message's data to URL.")
-@click.option(
-    "--ttr", type=Seconds(min=0, min_open=True), default=30.0, show_default=True, metavar="SECONDS",
+@seconds_option(
+    "--ttr",
+    least_open=True,
+    default=30.0,
     help="Time to run: how long CMD, URL or a member of a group has for a message.",
-)  # fmt: skip
+)
 @click.option(
     "--max-attempts", type=click.IntRange(min=1), default=3, show_default=True, metavar="COUNT",
     help="After so many a message that fails is a dead letter.",
 )  # fmt: skip
-@click.option(
-    "--backoff", type=Seconds(min=0), default=1.0, show_default=True, metavar="SECONDS",
-    help="Pause before the second attempt; doubled each time.",
-)  # fmt: skip
+@seconds_option("--backoff", default=1.0, help="Pause before the second attempt; doubled each time.")
 @trail_option
 @settings
 def sub(settings: CommandSettings, topic: str, **options: Any) -> None:
@@ -80,9 +79,9 @@ def sub(settings: CommandSettings, topic: str, **options: Any) -> None:
             bus,
             source,
             action,
-            options["count"],
-            deadline,
-            timeout=timeout,
+            count=options["count"],
+            deadline=deadline,
+            timeout=timeout or 0.0,
             drain=options["drain"],
             as_json=settings.json,
             max_attempts=options["max_attempts"],

@@ -9,8 +9,8 @@ from zkms.admin.unsubscribe import unsubscribe as remove
 from zkms.cli.connection import inspect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
-from zkms.cli.options import CommandSettings, settings, trail_option
-from zkms.cli.output import confirmed, plural, print_json
+from zkms.cli.options import CommandSettings, removal_options, settings, trail_option
+from zkms.cli.output import confirm_removal, plural, print_json
 from zkms.config import as_trail
 from zkms.errors import NotSubscribed, SubscriptionInUse
 from zkms.names import check_name, check_topic, new_client_id
@@ -20,19 +20,11 @@ from zkms.trail.recorder import recording
 @click.command()
 @click.argument("subscription")
 @click.argument("topic")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be lost.")
+@removal_options("Only say what would be lost.")
 @trail_option
 @settings
-@click.pass_context
 def unsubscribe(
-    ctx: click.Context,
-    settings: CommandSettings,
-    subscription: str,
-    topic: str,
-    yes: bool,
-    dry_run: bool,
-    trail: str | None,
+    settings: CommandSettings, subscription: str, topic: str, yes: bool, dry_run: bool, trail: str | None
 ) -> None:
     """Give up SUBSCRIPTION, a durable one or a group, of TOPIC, with all that waits in it.
 
@@ -56,9 +48,8 @@ def unsubscribe(
                 f"{subscription!r} of {topic!r} is read by client {error.owner!r}: stop that one first", Exit.IN_USE
             ) from None
         what = f"{subscription!r} of {topic!r}, with {plural(waiting, 'message')} that wait{'s' * (waiting == 1)} in it"
-        if not (dry_run or yes or confirmed(what)):
-            click.echo("Nothing was removed.", err=True)
-            ctx.exit(Exit.ERROR)
+        if not (dry_run or yes):
+            confirm_removal(what)
         if not dry_run:
             remove(*place, kind, recorder)
     if settings.json:

@@ -7,12 +7,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from zkms.cli.connection import CONNECT_TIMEOUT, find_hosts, inspect, read_auth, read_tls
+from zkms.cli.connection import inspect, open_bus
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.options import CommandSettings, settings
-from zkms.cli.output import print_json, print_table
-from zkms.connect import connect
+from zkms.cli.output import print_found, print_json
 from zkms.security import Access, masked
 
 
@@ -65,15 +64,7 @@ def init(settings: CommandSettings, file: Path) -> None:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # msgspec lets the second through
         raise Failure(f"{file}: {error}", Exit.USAGE) from error
     policy = Access(producers=roles.producers, subscribers=roles.subscribers, cleaners=roles.cleaners)
-    connect(
-        find_hosts(settings),
-        root=settings.root,
-        auth=read_auth(),
-        tls=read_tls(),
-        access=policy,
-        cleaner=False,
-        connect_timeout=CONNECT_TIMEOUT,
-    ).close()
+    open_bus(settings, cleaner=False, access=policy).close()
     click.echo(f"{settings.root} is made for these roles.")
 
 
@@ -85,8 +76,6 @@ def show(settings: CommandSettings) -> None:
         rights = inspector.session.rights
         mine = inspector.session.identities()
     rows = [] if rights is None else [(r, i) for r, identities in rights.access.record().items() for i in identities]
-    if settings.json:
-        print_json([{"role": role.removesuffix("s"), "identity": masked(i), "you": i in mine} for role, i in rows])
-        return
+    found = [{"role": role.removesuffix("s"), "identity": masked(i), "you": i in mine} for role, i in rows]
     table = [(role.removesuffix("s"), masked(i), "you" if i in mine else "") for role, i in rows]
-    print_table(("ROLE", "IDENTITY", ""), table, empty="This tree has no separate roles.")
+    print_found(settings.json, found, ("ROLE", "IDENTITY", ""), table, empty="This tree has no separate roles.")

@@ -24,8 +24,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.argument("file", type=FILE)
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
 @settings
-@click.pass_context
-def backup(ctx: click.Context, settings: CommandSettings, file: Path, force: bool) -> None:
+def backup(settings: CommandSettings, file: Path, force: bool) -> None:
     """Write what is kept into FILE: durable subscriptions, groups, queues, delayed messages, dead letters.
 
     Everybody may go on meanwhile; each queue is consistent by itself. FILE holds messages: only you can read it. What
@@ -42,7 +41,7 @@ def backup(ctx: click.Context, settings: CommandSettings, file: Path, force: boo
         click.echo(f"Backed up {_contents(summary)} into {file} ({summary.bytes:,} bytes).")
     if summary.unreadable:
         click.echo(_left_out(summary), err=True)
-        ctx.exit(Exit.AMISS)
+        raise click.exceptions.Exit(Exit.AMISS)
 
 
 @click.command()

@@ -24,8 +24,7 @@ WIDEST = 120
 
 @click.command()
 @settings
-@click.pass_context
-def doctor(ctx: click.Context, settings: CommandSettings) -> None:
+def doctor(settings: CommandSettings) -> None:
     """Check ZooKeeper and what zkms has in it, and say what to do.
 
     Looks at the servers' versions, limits and speed, at what is open to whom, and at the cleaner, orphans and backlog
@@ -42,7 +41,7 @@ def doctor(ctx: click.Context, settings: CommandSettings) -> None:
         print_json(findings)
     else:
         click.echo(f"\n{plural(problems, 'problem')}, {plural(warnings, 'warning')}.")
-    ctx.exit(Exit.ERROR if problems else Exit.OK)
+    raise click.exceptions.Exit(Exit.ERROR if problems else Exit.OK)
 
 
 def _examine(settings: CommandSettings) -> Iterator[Finding]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 from zkms.admin.quota import read_quotas, remove_quotas, set_quotas
 from zkms.cli.connection import inspect
 from zkms.cli.exit_codes import Exit
 from zkms.cli.failure import Failure
 from zkms.cli.options import CommandSettings, settings
-from zkms.cli.output import print_json, print_table
+from zkms.cli.output import print_found
 
 
 @click.command()
@@ -38,8 +37,6 @@ def quota(settings: CommandSettings, znodes: int | None, size: int | None, remov
         elif znodes or size:
             set_quotas(inspector.session, inspector.tree, znodes=znodes, size=size)
         found = read_quotas(inspector.session, inspector.tree)
-    if settings.json:
-        print_json([msgspec.to_builtins(each) for each in found])
-        return
     rows = [(q.path, q.used_znodes, q.znodes or "-", q.used_bytes, q.bytes or "-") for q in found]
-    print_table(("PATH", "ZNODES", "AT MOST", "BYTES", "AT MOST"), rows, empty="No quotas.")
+    columns = ("PATH", "ZNODES", "AT MOST", "BYTES", "AT MOST")
+    print_found(settings.json, found, columns, rows, empty="No quotas.")

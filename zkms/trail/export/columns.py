@@ -37,16 +37,8 @@ _WRITING: dict[str, Any] = {
 ROW_GROUP = 65_536
 """Rows that a reader takes or leaves together, at most."""
 _MESSAGES = (
-    "expired",
-    "dead",
-    "requeued",
-    "nacked",
-    "redelivered",
-    "due",
-    "delayed",
-    "published",
-    "delivered",
-    "acked",
+    *("expired", "dead", "requeued", "nacked", "redelivered", "due", "delayed"),
+    *("published", "delivered", "acked"),
 )
 _ORDER = pa.array([*(event for event in EVENTS if event not in _MESSAGES), *_MESSAGES])
 """What tells of processes first; then of messages, those last that there are most of."""

@@ -75,13 +75,8 @@ class TrailFile:
             if self._upgrade:
                 return _first_of_0(fields, self.source)
             event = _decode(line)
-            if (
-                event.event == "opened"
-                and version == VERSION
-                and event.node
-                and _is_name(event.run)
-                and is_time(event.t)
-            ):
+            named = event.node and _RUN.fullmatch(event.run or "")
+            if event.event == "opened" and version == VERSION and named and is_time(event.t):
                 return event
             reason = "not the first line of a trail"
         except _NO_EVENT as error:
@@ -125,10 +120,6 @@ class TrailFile:
     def origin(self) -> tuple[Any, ...]:
         """What `opened` says for all lines, in the order of FROM_OPENED."""
         return tuple(getattr(self.opened, name) for name in FROM_OPENED)
-
-
-def _is_name(run: str | None) -> bool:
-    return run is not None and _RUN.fullmatch(run) is not None
 
 
 def is_time(seconds: float) -> bool:

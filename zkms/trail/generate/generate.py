@@ -7,6 +7,7 @@ memory does not grow with the number of events.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 import msgspec
@@ -39,37 +40,31 @@ class Generated(msgspec.Struct):
     violations: list[Planted]
 
 
+@dataclass
 class Generator:
     """Makes one trail; with `features`, selectors, priorities and patterns too. `progress` hears of what is written."""
 
-    def __init__(
-        self,
-        events: int,
-        out: str | Path,
-        *,
-        faults: dict[str, int] | None = None,
-        seed: int = 0,
-        skew: float = 0.2,
-        features: bool = False,
-        parquet: bool = False,
-        progress: Callable[[int], None] = lambda _count: None,
-    ) -> None:
-        if events < LEAST:
+    events: int
+    out: str | Path
+    _: KW_ONLY
+    faults: dict[str, int] | None = None
+    seed: int = 0
+    skew: float = 0.2
+    features: bool = False
+    parquet: bool = False
+    progress: Callable[[int], None] = lambda _count: None
+
+    def __post_init__(self) -> None:
+        if self.events < LEAST:
             raise InvalidArgument(f"--events: at least {LEAST:,}, for all that belongs to a trail")
-        self._events = events
-        self._out = Path(out)
-        self._seed = seed
-        self._skew = skew
-        self._features = features
-        self._parquet = parquet
-        self._progress = progress
-        self._shifts = max(1, round(events / PER_SHIFT))
-        self._faults = self._assign(faults or {})
+        self._out = Path(self.out)
+        self._shifts = max(1, round(self.events / PER_SHIFT))
+        self._faults = self._assign(self.faults or {})
 
     def _assign(self, faults: dict[str, int]) -> list[list[str]]:
         """Which violations each shift gets."""
         wanted = [name for name, count in faults.items() for _ in range(count)]
-        rng = np.random.default_rng([self._seed, 2**32 - 1])
+        rng = np.random.default_rng([self.seed, 2**32 - 1])
         assigned: list[list[str]] = [[] for _ in range(self._shifts)]
         for name, place in zip(wanted, rng.permutation(len(wanted)), strict=True):
             assigned[int(place) % self._shifts].append(name)
@@ -81,12 +76,12 @@ class Generator:
             self._out.mkdir(parents=True, exist_ok=True)
             if any(self._out.iterdir()):
                 raise InvalidArgument(f"{str(self._out)!r} is not empty: give a new directory")
-            done = Generated(0, self._seed, self._shifts, self._skew, [])
+            done = Generated(0, self.seed, self._shifts, self.skew, [])
             for table, number, planted in self._tables():
-                (self._write_parquet if self._parquet else self._write_lines)(table, number)
+                (self._write_parquet if self.parquet else self._write_lines)(table, number)
                 done.events += len(table)
                 done.violations += planted
-                self._progress(len(table))
+                self.progress(len(table))
             (self._out / PLANTED).write_bytes(msgspec.json.format(msgspec.json.encode(done)))
         except OSError as error:
             raise InvalidArgument(f"cannot write to {str(self._out)!r}: {error.strerror or error}") from error
@@ -94,10 +89,10 @@ class Generator:
 
     def _tables(self) -> Iterator[tuple[pa.Table, int, list[Planted]]]:
         for number in range(self._shifts):
-            shift = Shift(number, np.random.default_rng([self._seed, number]), self._skew)
-            scenario = Scenario(shift, self._events // self._shifts)
-            if self._features:
-                Features(scenario, self._events // self._shifts)
+            shift = Shift(number, np.random.default_rng([self.seed, number]), self.skew)
+            scenario = Scenario(shift, self.events // self._shifts)
+            if self.features:
+                Features(scenario, self.events // self._shifts)
             planter = Planter(scenario, scenario.rows())
             for violation in self._faults[number]:
                 planter.plant(violation)
@@ -108,7 +103,7 @@ class Generator:
         for hour in pc.unique(hours).to_pylist():
             folder = self._out / directory(hour)
             folder.mkdir(parents=True, exist_ok=True)
-            with parquet_writer(folder / f"generated-{self._seed}-{number:06d}.parquet", table.schema) as file:
+            with parquet_writer(folder / f"generated-{self.seed}-{number:06d}.parquet", table.schema) as file:
                 write(table.filter(pc.equal(hours, hour)), file)
 
     def _write_lines(self, table: pa.Table, _number: int) -> None:

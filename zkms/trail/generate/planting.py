@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -60,8 +61,8 @@ class Planter:
     def plant(self, violation: str) -> None:
         """One more of this kind."""
         kinds: dict[str, Callable[[], int]] = {
-            "lost": self._lose,
-            "missed": self._miss,
+            "lost": partial(self._lose, DURABLE_ROLE, GROUP_ROLE),
+            "missed": partial(self._lose, LIVE_ROLE),
             "duplicated": self._duplicate,
             "out_of_order": self._disorder,
             "early": self._hasten,
@@ -121,13 +122,8 @@ class Planter:
 
     # -- violations ----------------------------------------------------------------------------------------------
 
-    def _lose(self) -> int:
-        row = self._choose(self._candidates(DURABLE_ROLE, GROUP_ROLE))
-        self._dropped[self._rows_about(row, "delivered", "acked")] = True
-        return row
-
-    def _miss(self) -> int:
-        row = self._choose(self._candidates(LIVE_ROLE))
+    def _lose(self, *roles: int) -> int:
+        row = self._choose(self._candidates(*roles))
         self._dropped[self._rows_about(row, "delivered", "acked")] = True
         return row
 

@@ -44,9 +44,7 @@ def _check_server(host: str, port: int, *, alone: bool, session_timeout: float) 
     version = re.search(r"version: (\d+)\.(\d+)\.(\d+)", answer)
     if version is None:
         if "not currently serving" in answer:
-            yield Finding(
-                where, "problem" if alone else "warning", "runs, but has no quorum", "start the other servers"
-            )
+            yield Finding(where, bad, "runs, but has no quorum", "start the other servers")
         else:
             hidden = "does not tell about itself"
             yield Finding(where, "ok", hidden, "for more: 4lw.commands.whitelist=srvr,conf in its zoo.cfg")
