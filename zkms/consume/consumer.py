@@ -24,8 +24,7 @@ from zkms.checks import Codec, check_seconds
 from zkms.consume.dispatcher import CAREFUL, Dispatcher, Policy
 from zkms.consume.entry_state import RETURNED, EntryState
 from zkms.consume.group_member import GroupMember
-from zkms.consume.ownership import Claim, Ownership
-from zkms.consume.watermark import first_after
+from zkms.consume.ownership import Claim, Ownership, first_after
 from zkms.context import Context
 from zkms.deliver.inbox import Fetched, Gap, Inbox
 from zkms.deliver.live import ACKED_WITHIN, AckMode, Handler, OnError, OnGap

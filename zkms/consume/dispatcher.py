@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from zkms.consume.entry_state import LATE, EntryState
-from zkms.consume.gaps import Gaps
 from zkms.consume.ownership import Ownership, Unsure
 from zkms.deliver.inbox import Fetched, Inbox, Item, Marker
 from zkms.errors import CannotDecode, ConnectionLost, LostOwnership, ZkmsError
@@ -117,6 +116,76 @@ class _Scope:
         return None
 
 
+class _ReachedGap:
+    """A gap entry, and the entries before it that are not wholly done with."""
+
+    __slots__ = ("before", "entry", "flag", "told")
+
+    def __init__(self, entry: EntryState, before: set[int], *, flag: bool) -> None:
+        self.entry = entry
+        self.before = before
+        self.flag = flag
+        self.told = False
+
+
+class _Gaps:
+    """The gap entries of one partition that its owner has reached. Its dispatcher's lock guards it.
+
+    A gap is done with once the user is told of it, and all entries before it are done with. It says that something
+    before it may be missing, and that may be a message in flight, which was fetched and then dropped from the queue to
+    make room, so that it does not come again if its reader dies: the gap stays as long as there is one, and the next
+    reader is told of it. A gap for which the queue was flagged as full stays until the flag is cleared, or nobody would
+    know that it has to be.
+    """
+
+    def __init__(self, done: Callable[[EntryState], object]) -> None:
+        self._done = done
+        """Given a gap entry that nobody needs any more."""
+        self._open: set[int] = set()
+        """Entries that were opened and are not wholly done with."""
+        self._reached: dict[int, _ReachedGap] = {}
+
+    def opened(self, sequence: int) -> None:
+        """Messages of an entry are delivered from now on."""
+        self._open.add(sequence)
+
+    def reach(self, entry: EntryState, *, flag: bool) -> None:
+        """All that came before this gap is delivered; `flag` if the queue is flagged for it."""
+        self._reached[entry.sequence] = _ReachedGap(entry, set(self._open), flag=flag)
+
+    def told(self, sequence: int) -> None:
+        """The user has been told of a gap; of none, if it is not ours any more."""
+        reached = self._reached.get(sequence)
+        if reached is not None:
+            reached.told = True
+            self._settle()
+
+    def unflagged(self) -> None:
+        """The queue is not flagged any more, for none of the gaps that were reached."""
+        for reached in self._reached.values():
+            reached.flag = False
+        self._settle()
+
+    def finished(self, sequence: int) -> None:
+        """An entry is wholly done with."""
+        self._open.discard(sequence)
+        if self._reached:
+            for reached in self._reached.values():
+                reached.before.discard(sequence)
+            self._settle()
+
+    def clear(self) -> None:
+        """The partition is not ours any more."""
+        self._open.clear()
+        self._reached.clear()
+
+    def _settle(self) -> None:
+        for sequence, reached in list(self._reached.items()):
+            if reached.told and not reached.flag and not reached.before:
+                del self._reached[sequence]
+                self._done(reached.entry)
+
+
 class Dispatcher:
     """Guarded by `lock`, which is its consumer's."""
 
@@ -158,7 +227,7 @@ class Dispatcher:
         self._careful = CAREFUL if careful else 0
         self._parking = parking
         self.patience = patience
-        self._gaps = Gaps(ownership.mark)
+        self._gaps = _Gaps(ownership.mark)
         self._stack: list[tuple[EntryState, Iterator[Message | Undecodable]]] = []
         """Entries that are being delivered: the last one first, those below it have a lower priority."""
         self._scopes: dict[str, _Scope] = {}

@@ -16,8 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from zkms.deliver.inbox import Fetched, Gap, Inbox, Marker
-from zkms.deliver.priority_deque import PriorityDeque
+from zkms.deliver.inbox import Fetched, Gap, Inbox, Marker, PriorityDeque
 from zkms.errors import Closed, ConnectionLost, NodeMissing, Unsupported, ZkmsError
 from zkms.tree.entry import Entry, carried, parse_entry
 from zkms.zookeeper.recipes import count_created

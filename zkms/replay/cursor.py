@@ -23,8 +23,7 @@ import msgspec
 from zkms.consume.dispatcher import Dispatcher
 from zkms.consume.entry_state import mask_of
 from zkms.consume.group_member import GroupMember
-from zkms.consume.ownership import Claim, Ownership
-from zkms.consume.watermark import first_after
+from zkms.consume.ownership import Claim, Ownership, first_after
 from zkms.context import Context
 from zkms.errors import (
     Closed,
