@@ -53,7 +53,7 @@ def absent(path: str) -> tuple[Operation, Operation]:
     return Create(path), Delete(path)
 
 
-def create_if_missing(session: Session, *paths: str, data: bytes = b"", deadline: float | None = None) -> bool:
+def create_if_missing(session: Session, *paths: str, data: bytes = b"") -> bool:
     """Make each of these persistent znodes that is not there, parents first; True if one of them was made, or may be.
 
     Looks first: ZooKeeper refuses a create for lack of rights before it says that the znode is there. `NodeMissing` if
@@ -61,9 +61,9 @@ def create_if_missing(session: Session, *paths: str, data: bytes = b"", deadline
     """
     made = False
     for path in paths:
-        while session.exists(path, deadline=deadline) is None:
+        while session.exists(path) is None:
             try:
-                made = attempt(session, [Create(path, data)], NodeExists, deadline=deadline).stored or made
+                made = attempt(session, [Create(path, data)], NodeExists).stored or made
                 break
             except ConnectionLost as error:
                 if not error.outcome_unknown:
@@ -107,17 +107,14 @@ def read_many(
 
 
 def grandchildren_of(
-    session: Session,
-    path: str,
-    only: Callable[[str], bool] = lambda _name: True,
-    failed: Callable[[str, StoreError], None] | None = None,
+    session: Session, path: str, only: Callable[[str], bool] = lambda _name: True
 ) -> dict[str, tuple[list[str], Stat]]:
     """By the name of each child of a znode: the sorted names of that child's children, and its Stat.
 
     `only` chooses among the children. Those that are deleted meanwhile are left out, as in `read_many`.
     """
     chosen = filter(only, children_of(session, path))
-    listed = read_many(session, chosen, lambda name: session.children_async(f"{path}/{name}"), failed)
+    listed = read_many(session, chosen, lambda name: session.children_async(f"{path}/{name}"))
     return {name: (sorted(below), stat) for name, (below, stat) in listed.items()}
 
 

@@ -24,7 +24,6 @@ _CREATE, _DELETE, _SET_DATA, _CHECK, _ERROR = 1, 2, 5, 13, -1
 _HEADERS = {kind: _RESULT.pack(kind, False, -1) for kind in (_CREATE, _DELETE, _SET_DATA, _CHECK)}
 _END = _RESULT.pack(-1, True, -1)
 _FLAGS = [_INT.pack(flags) for flags in range(4)]
-_EMPTY = _INT.pack(0)
 RECURSIVE = _INT.pack(1)
 ANY_WATCHER = _INT.pack(3)
 NO_NODE = -101
