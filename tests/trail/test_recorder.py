@@ -17,10 +17,10 @@ from tests.support.buses import Connect, Eventually
 from tests.support.trails import read
 from zkms.errors import InvalidArgument
 from zkms.testing import expire
-from zkms.trail import Trail, ledger
+from zkms.trail import Trail, line_count
 from zkms.trail.event import Event, key_hash
 from zkms.trail.recorder import FileRecorder
-from zkms.trail.store import ledger_of
+from zkms.trail.store import line_count_of
 
 
 def of(events: list[Event], *names: str) -> list[Event]:
@@ -183,7 +183,7 @@ def test_files_are_finished_when_they_are_large_or_old(trail: Path, eventually: 
     eventually(lambda: finished() >= 2, what="a file that is finished by its size")
     recorder.close()
     files = sorted(trail.iterdir())
-    assert all(file.suffix == ".jsonl" for file in files), "nothing open is left, and no ledger"
+    assert all(file.suffix == ".jsonl" for file in files), "nothing open is left, and no line count"
     for number, file in enumerate(files, 1):
         events = read(file)
         assert (events[0].event, events[0].file, events[-1].event) == ("opened", number, "closed")
@@ -235,7 +235,7 @@ def test_the_bound_spares_what_another_process_writes_to(trail: Path, eventually
 
 
 def test_a_kill_loses_the_last_batch_and_the_number_of_lines_is_known(tmp_path: Path) -> None:
-    """The file holds whole lines up to the last write, and the ledger how many there should be."""
+    """The file holds whole lines up to the last write, and the line count how many there should be."""
     program = """
         import sys
         from zkms.trail import Trail
@@ -254,12 +254,12 @@ def test_a_kill_loses_the_last_batch_and_the_number_of_lines_is_known(tmp_path: 
         said = 0
         while not (trail.exists() and any(p.stat().st_size > 10_000 for p in trail.glob("*.open"))):
             said = int(process.stdout.readline())
-        assert ledger.is_alive(ledger_of(next(trail.glob("*.open"))))
+        assert line_count.is_alive(line_count_of(next(trail.glob("*.open"))))
         process.send_signal(signal.SIGKILL)
         process.wait()
     (path,) = trail.glob("*.open")
-    assert not ledger.is_alive(ledger_of(path))
-    given = ledger.read(ledger_of(path))
+    assert not line_count.is_alive(line_count_of(path))
+    given = line_count.read(line_count_of(path))
     assert given is not None
     assert given.lines >= said
     lines = path.read_bytes().split(b"\n")

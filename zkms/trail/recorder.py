@@ -275,7 +275,7 @@ class FileRecorder(Recorder):
                 return
             self._count += 1
             event.i = self._count
-            self._store.ledger.set(self._count, event.t)
+            self._store.line_count.set(self._count, event.t)
             if self._weight >= self._trail.queue:
                 self._lose(1, event.t)
                 return
@@ -316,7 +316,7 @@ class FileRecorder(Recorder):
                 self._count += 1
                 reason = "too many lines waited, or the disk refused them"
                 told = Event(event="lost", i=self._count, t=time.time(), m=time.monotonic(), reason=reason)
-                self._store.ledger.set(self._count, told.t)
+                self._store.line_count.set(self._count, told.t)
                 told.n, told.at, self._unsaid = self._unsaid, self._unsaid_since, 0
                 batch.append(told)
         written = 0

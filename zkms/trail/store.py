@@ -2,7 +2,7 @@
 
     NODE-STARTED-NUMBER.jsonl.open   being written
     NODE-STARTED-NUMBER.jsonl        finished
-    NODE-STARTED.count               the recorder's ledger
+    NODE-STARTED.count               the recorder's line count
 
 The next file is opened before the last one is finished, so there is always one without its `closed` line while the
 process lives: after a kill that one tells that lines may be missing.
@@ -25,7 +25,7 @@ import msgspec
 
 from zkms.config import Trail
 from zkms.errors import InvalidArgument
-from zkms.trail import ledger
+from zkms.trail import line_count
 from zkms.trail.event import OPEN_SUFFIX, SUFFIX, VERSION, Event
 
 log = logging.getLogger("zkms.trail")
@@ -54,14 +54,14 @@ class Store:
         self._number = 0
         try:
             trail.path.mkdir(parents=True, exist_ok=True)
-            self.ledger = ledger.LineLedger(self._new_ledger())
+            self.line_count = line_count.LineCount(self._new_line_count())
             self._open(lost=0)
         except OSError as error:
             raise InvalidArgument(f"trail: cannot write to {str(trail.path)!r}: {error.strerror or error}") from error
 
-    def _new_ledger(self) -> Path:
+    def _new_line_count(self) -> Path:
         """Of a name that nobody has taken: another process may have our node's name, and have started just now."""
-        while (path := self._trail.path / f"{self._stem}{ledger.SUFFIX}").exists():
+        while (path := self._trail.path / f"{self._stem}{line_count.SUFFIX}").exists():
             self._stem += secrets.token_hex(1)
         return path
 
@@ -105,8 +105,8 @@ class Store:
             _finish(self._descriptor, self.path, self._lines, lost)
         except OSError as error:
             log.warning("the trail's last file could not be finished: %s", error)
-            return  # the ledger stays, so that what is missing is known
-        self.ledger.close()
+            return  # the line count stays, so that what is missing is known
+        self.line_count.close()
 
     def _open(self, lost: int) -> None:
         self._number += 1
@@ -172,14 +172,14 @@ def stem_of(path: Path) -> str:
     return path.name.removesuffix(OPEN_SUFFIX).removesuffix(SUFFIX)
 
 
-def ledger_of(path: Path) -> Path:
-    """The ledger of the recorder that wrote a file."""
-    return path.with_name(stem_of(path).rpartition("-")[0] + ledger.SUFFIX)
+def line_count_of(path: Path) -> Path:
+    """The line count of the recorder that wrote a file."""
+    return path.with_name(stem_of(path).rpartition("-")[0] + line_count.SUFFIX)
 
 
 def is_open(path: Path) -> bool:
     """Whether somebody still writes to this file."""
-    return path.name.endswith(OPEN_SUFFIX) and ledger.is_alive(ledger_of(path))
+    return path.name.endswith(OPEN_SUFFIX) and line_count.is_alive(line_count_of(path))
 
 
 def _finish(descriptor: int, path: Path, lines: int, lost: int) -> None:

@@ -22,12 +22,12 @@ from typing import Any
 import msgspec
 
 from zkms.errors import ZkmsError
-from zkms.trail import ledger
+from zkms.trail import line_count
 from zkms.trail.event import COLUMNS, FROM_OPENED, OPEN_SUFFIX, SUFFIX, Event
 from zkms.trail.export.columns import directory, table
 from zkms.trail.export.reader import Bad, NewerTrail, TrailFile, is_time
 from zkms.trail.export.target import ExportTarget, PartFiles
-from zkms.trail.store import is_open, ledger_of
+from zkms.trail.store import is_open, line_count_of
 
 log = logging.getLogger("zkms.trail")
 BATCH = 50_000
@@ -232,7 +232,7 @@ def _completed(file: TrailFile, done: Done, parts: PartFiles) -> Iterator[Event]
         yield item
     if file.closed:
         return
-    given = ledger.read(ledger_of(file.path)) if file.path.name.endswith(OPEN_SUFFIX) else None
+    given = line_count.read(line_count_of(file.path)) if file.path.name.endswith(OPEN_SUFFIX) else None
     lost = None if given is None else max(0, given.lines - number)
     end = last.t if given is None or not lost else max(last.t, _time(given.last))
     if bad and lost is None:
@@ -245,7 +245,7 @@ def _completed(file: TrailFile, done: Done, parts: PartFiles) -> Iterator[Event]
 
 
 def _time(seconds: float | None) -> float:
-    """A time of a ledger, which may be damaged."""
+    """A time of a line count, which may be damaged."""
     return seconds if seconds is not None and is_time(seconds) else 0.0
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from zkms.errors import InvalidArgument
-from zkms.trail import ledger
+from zkms.trail import line_count
 from zkms.trail.event import FROM_OPENED, OPEN_SUFFIX, SUFFIX, VERSION
 from zkms.trail.export.columns import directory, parquet_writer, write
 from zkms.trail.generate.assembly import assemble
@@ -114,7 +114,9 @@ class Generator:
                 last = rows.pop()
                 count = rows[-1]["i"] + last["n"]
                 path = path.with_name(path.name + OPEN_SUFFIX)
-                (self._out / f"{source.rpartition('-')[0]}{ledger.SUFFIX}").write_bytes(ledger.pack(count, last["t"]))
+                (self._out / f"{source.rpartition('-')[0]}{line_count.SUFFIX}").write_bytes(
+                    line_count.pack(count, last["t"])
+                )
             path.write_bytes(b"".join(_line(row) for row in rows))
 
 

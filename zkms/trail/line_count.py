@@ -1,4 +1,4 @@
-"""A recorder's ledger: how many lines it was given, in a file that outlives kill -9, and whether it still runs.
+"""A recorder's line count: how many lines it was given, in a file that outlives kill -9, and whether it still runs.
 
 The file NODE-STARTED.count holds the number of lines and the time of the last one. It is mapped into memory, so that
 counting costs no system call and what was counted is there after any end of the process. The recorder holds a lock on
@@ -27,7 +27,7 @@ class Given(NamedTuple):
     last: float | None = None
 
 
-class LineLedger:
+class LineCount:
     """The recorder's side."""
 
     def __init__(self, path: Path) -> None:
@@ -54,7 +54,7 @@ class LineLedger:
 
 
 def is_alive(path: Path) -> bool:
-    """Whether the recorder with this ledger runs; where there is no ledger it does not."""
+    """Whether the recorder with this line count runs; where there is no such file it does not."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -69,7 +69,7 @@ def is_alive(path: Path) -> bool:
 
 
 def pack(count: int, when: float) -> bytes:
-    """What is in the ledger of a recorder that was given so many lines, the last one at this time."""
+    """What is in the line count of a recorder that was given so many lines, the last one at this time."""
     return _COUNT.pack(count, when)
 
 
