@@ -390,7 +390,7 @@ class Consumer:
         """
         for message, stored in self.start_acks(messages):
             if wait:
-                message.entry.dispatcher.wait_until_stored(stored, message)
+                message.entry.wait_until_stored(stored, message)
 
     def start_acks(self, messages: Iterable[Message]) -> list[tuple[Message, Future[None] | None]]:
         """Ack them, and return at once: what to wait for, with a message that stands for those it came with."""
@@ -477,8 +477,7 @@ class Consumer:
     def take_at_once(self, most: int = 1) -> tuple[list[Message], Future[None] | None]:
         """The next messages, if there are any, and what has to be stored before the only one may be delivered."""
         with self._lock:
-            some = self._take(most)
-            stored = some[0].entry.dispatcher.reserve(some[0]) if some else None
+            some, stored = self._take(most)
         self._tell_news()
         return some, stored
 
@@ -502,9 +501,8 @@ class Consumer:
 
     def finish(self, message: Message) -> None:
         """Done with, unless the user has said otherwise; stored soon."""
-        dispatcher: Dispatcher = message.entry.dispatcher
         try:
-            dispatcher.done(message)
+            message.entry.start_ack(message, wait=False)
         except ZkmsError as error:
             if isinstance(error, LostOwnership) and error.reason != RETURNED:
                 self._report(error, message)
@@ -521,7 +519,7 @@ class Consumer:
         while True:
             self._tell_first()
             with self._lock:
-                some = self._take(most)
+                some, stored = self._take(most)
                 if not some and not self._news:
                     if self._closed:
                         return []
@@ -530,9 +528,7 @@ class Consumer:
                         return []
                     self._lock.wait(self._until_due(left))
                     continue
-                # Where messages have to be reserved, they come one by one.
-                reserved = some[0].entry.dispatcher.reserve(some[0]) if some else None
-            if some and (reserved is None or self._is_reserved(some[0], reserved)):
+            if some and (stored is None or self._is_noted(some[0], stored)):
                 try:
                     self._tell_first()
                 except BaseException:  # a callback that wants to exit
@@ -545,14 +541,13 @@ class Consumer:
         if self._news:
             return []
         with self._lock:
-            some = self._take(most)
-            reserved = some[0].entry.dispatcher.reserve(some[0]) if some else None
-        if not some or (not self._news and (reserved is None or self._is_reserved(some[0], reserved))):
+            some, stored = self._take(most)
+        if not some or (not self._news and (stored is None or self._is_noted(some[0], stored))):
             return some
         self.put_back(some)
         return []
 
-    def _is_reserved(self, message: Message, stored: Future[None] | None) -> bool:
+    def _is_noted(self, message: Message, stored: Future[None]) -> bool:
         """Wait until it is noted that a message is delivered; False if its partition was lost meanwhile."""
         while not _wait(stored, self._patience):
             if message.entry.dispatcher.lost is not None or self._closed:
@@ -570,21 +565,22 @@ class Consumer:
                 dispatcher.crowded = True
         return room
 
-    def _take(self, most: int) -> list[Message]:
+    def _take(self, most: int) -> tuple[list[Message], Future[None] | None]:
+        """The next messages, at most so many, and what has to be stored before they are delivered."""
         dispatchers = list(self._dispatchers.values())
         most = min(most, self._room())
         if most < 1:
-            return []
+            return [], None
         for step in range(len(dispatchers)):
             dispatcher = dispatchers[(self._turn + step) % len(dispatchers)]
-            some = dispatcher.take_some(most)
+            some, stored = dispatcher.take_some(most)
             if some:
                 self._turn = (self._turn + step) % len(dispatchers)
                 self._run += 1
                 if self._run >= LONGEST_RUN or not self._handler:
                     self._turn, self._run = self._turn + 1, 0
-                return some
-        return []
+                return some, stored
+        return [], None
 
     def _until_due(self, left: float | None) -> float | None:
         if self._room() < 1:
@@ -682,14 +678,6 @@ class Consumer:
         """A message that cannot become what the subscriber asked for."""
         if problem.error is not None:
             self._tell_error(problem.error, None)
-
-    def happened(self, event: str, dispatcher: Dispatcher, entry: EntryState, index: int, reason: str) -> None:
-        """A message was delivered again, nacked, expired or dead."""
-        self._trail.happened(event, self, dispatcher, entry, 1 << index, reason=reason or None)
-
-    def ranged(self, event: str, dispatcher: Dispatcher, entry: EntryState, places: int, zxid: int | None) -> None:
-        """Messages of an entry, a bit for each, were delivered or acked."""
-        self._trail.happened(event, self, dispatcher, entry, places, zxid=zxid)
 
     def _set_aside(self, fetched: Fetched, error: Exception) -> None:
         try:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
+from zkms.consume.ownership import Ownership, Unsure
+from zkms.context import Context
 from zkms.deliver.inbox import Fetched
-from zkms.errors import AlreadyAcked, InvalidArgument, LostOwnership
+from zkms.errors import AlreadyAcked, ConnectionLost, InvalidArgument, LostOwnership, ZkmsError
 from zkms.message.frame import Frame
 from zkms.message.message import Message
 from zkms.tree.records import Part, Try
@@ -24,25 +27,19 @@ class EntryDispatcher(Protocol):
     """What an entry needs of the one that delivers its messages."""
 
     topic: str
-    owner: object
+    owner: Context
     patience: float
+    lock: threading.Condition
+    ownership: Ownership
+    ttr: float | None
 
-    @property
-    def lost(self) -> str | None: ...
+    def acked(self, entry: EntryState, message: Message, *, wait: bool) -> Future[None] | None: ...
 
-    def ack(self, entry: EntryState, message: Message) -> Future[None] | None: ...
+    def failed(self, entry: EntryState, message: Message, error: str, delay: float | None) -> Future[None] | None: ...
 
-    def fail(
-        self, entry: EntryState, message: Message, error: str, delay: float | None = None
-    ) -> Future[None] | None: ...
-
-    def reject(self, entry: EntryState, message: Message, reason: str) -> Future[None] | None: ...
-
-    def touch(self, entry: EntryState, message: Message) -> None: ...
+    def rejected(self, entry: EntryState, message: Message, reason: str) -> Future[None] | None: ...
 
     def stored(self, entry: EntryState, places: int, zxid: int | None) -> None: ...
-
-    def wait_until_stored(self, stored: Future[None] | None, message: Message) -> None: ...
 
 
 class EntryState:
@@ -150,25 +147,42 @@ class EntryState:
 
     def ack(self, message: Message) -> None:
         """Done with; returns when that is stored."""
-        self.dispatcher.wait_until_stored(self.start_ack(message), message)
+        self.wait_until_stored(self.start_ack(message), message)
 
     def nak(self, message: Message, delay: float | None, error: str | None) -> None:
         """To be delivered again."""
-        self.dispatcher.wait_until_stored(self.start_nak(message, delay, error), message)
+        self.wait_until_stored(self.start_nak(message, delay, error), message)
 
     def touch(self, message: Message) -> None:
         """Its time to run begins anew."""
-        self.dispatcher.touch(self, message)
+        with self.dispatcher.lock:
+            self.check(message)
+            if self.dispatcher.ttr is not None:
+                self.touched[message.index] = time.monotonic() + self.dispatcher.ttr
 
     def reject(self, message: Message, reason: str) -> None:
         """To the dead letters."""
-        self.dispatcher.wait_until_stored(self.start_reject(message, reason), message)
+        self.wait_until_stored(self.start_reject(message, reason), message)
+
+    def wait_until_stored(self, stored: Future[None] | None, message: Message) -> None:
+        """Wait until what was done with a message is stored, or raise `ConnectionLost` or `LostOwnership`."""
+        if stored is None:
+            return
+        try:
+            stored.result(self.dispatcher.patience)
+        except TimeoutError as error:
+            raise ConnectionLost("ZooKeeper did not answer; this is kept, and sent when it is back") from error
+        except ZkmsError as error:
+            raise LostOwnership(message.id, str(error), outcome_unknown=isinstance(error, Unsure)) from error
 
     # The same without waiting: when the result is done, it is stored. None if there is nothing to wait for.
 
-    def start_ack(self, message: Message) -> Future[None] | None:
-        """Done with."""
-        return self.dispatcher.ack(self, message)
+    def start_ack(self, message: Message, *, wait: bool = True) -> Future[None] | None:
+        """Done with; with `wait=False` there is no Future, and it is stored soon."""
+        with self.dispatcher.lock:  # it is committed before anybody sees that nothing is in flight
+            self.check(message)
+            self.finish((message.index,))
+            return self.dispatcher.acked(self, message, wait=wait)
 
     def start_nak(self, message: Message, delay: float | None, error: str | None) -> Future[None] | None:
         """To be delivered again."""
@@ -176,21 +190,26 @@ class EntryState:
             raise InvalidArgument(f"delay must be a number of seconds that is not negative, not {delay!r:.60}")
         if error is not None and not isinstance(error, str):
             raise InvalidArgument(f"error must be a str, not {error!r:.60}")
-        return self.dispatcher.fail(self, message, error or "nak", delay)
+        with self.dispatcher.lock:
+            self.check(message)
+            return self.dispatcher.failed(self, message, error or "nak", delay)
 
     def start_reject(self, message: Message, reason: str) -> Future[None] | None:
         """To the dead letters."""
         if not isinstance(reason, str) or not reason:
             raise InvalidArgument(f"reject: give the reason as a str, not {reason!r:.60}")
-        return self.dispatcher.reject(self, message, f"rejected: {reason}")
+        with self.dispatcher.lock:
+            self.check(message)
+            return self.dispatcher.rejected(self, message, f"rejected: {reason}")
 
     def check(self, message: Message) -> None:
         """`AlreadyAcked` or `LostOwnership`, unless the message is in flight."""
         index = message.index
         if self.done >> index & 1:
             raise AlreadyAcked(message.id)
-        if self.dispatcher.lost is not None:
-            raise LostOwnership(message.id, self.dispatcher.lost)
+        lost = self.dispatcher.ownership.lost
+        if lost is not None:
+            raise LostOwnership(message.id, lost)
         if self.latest.get(index, message) is not message:
             raise LostOwnership(message.id, OVERDUE)
         if self.tries and not self.is_in_flight(message):
@@ -199,7 +218,7 @@ class EntryState:
     def check_all(self, messages: list[Message]) -> None:
         """The same for many messages of this entry, none of them twice."""
         seen = self.done
-        careful = bool(self.latest or self.tries) or self.dispatcher.lost is not None
+        careful = bool(self.latest or self.tries) or self.dispatcher.ownership.lost is not None
         for message in messages:
             bit = 1 << message.index
             if seen & bit:

@@ -278,7 +278,8 @@ class Ownership:
             if part is None:
                 added.append(Delete(entry.path))
             operations += added
-            size += transaction_size(added, self._session.overhead)
+            if self._dirty:  # else nothing follows that might not fit
+                size += transaction_size(added, self._session.overhead)
             entries.append((entry, futures))
         ledger = msgspec.structs.replace(self._ledger, parts=parts)
         commit = _Commit(ledger, self._version, entries)

@@ -48,7 +48,8 @@ class Acks:
             size = 0
             while self._waiting and len(batch) < BATCH and size < BATCH_BYTES:
                 batch.append(self._waiting.popleft())
-                size += transaction_size([Delete(batch[-1])], self._session.overhead)
+                if self._waiting:  # else nothing follows that might not fit
+                    size += transaction_size([Delete(batch[-1])], self._session.overhead)
             self._under_way += 1
         self._send(batch)
 
