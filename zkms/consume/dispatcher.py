@@ -1,11 +1,11 @@
-"""Delivers the messages of one partition that we own: from its entries to messages that may be delivered, and back.
+"""Delivers the messages of one partition that we own, in order, and takes their acks and failures.
 
-Messages are delivered in order. One that fails is due again after a while, and until it is done with, nothing else of
-its *scope* is delivered: in a group that is its key (messages without a key wait for nobody), in a durable subscription
-the whole partition. So order holds across retries, and a poisoned key does not stop the others.
+A message that fails is due again after a while, and until it is done with, nothing else of its *scope* is delivered: in
+a group that is its key (messages without a key wait for nobody), in a durable subscription the whole partition. So
+order is kept across retries, and a key whose message keeps failing does not stop the others.
 
 After an owner that died, nobody knows which message was in flight with it. The first messages after such a takeover are
-therefore *reserved*, noted in the ledger before they are delivered: a message that kills its readers is found out.
+therefore noted in the ledger before they are delivered, so that a message that kills its readers is found.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("zkms.consume")
 CAREFUL = 128
-"""Messages that are reserved after an owner has died; no more than these are handled and not yet acked."""
+"""Messages noted in the ledger before delivery after an owner died; at most so many are handled and not yet stored."""
 AHEAD = 16
-"""Messages that are reserved together, where nothing is known against them."""
+"""Messages noted by one write, where none of them has failed before."""
 MAX_FAILING = 256
-"""Messages that may wait for another attempt before nothing else is delivered: the ledger knows each of them."""
+"""Messages that may wait for another attempt at the same time, as the ledger lists each; then nothing is delivered."""
 LONGEST_ERROR = 160
 LONGEST_PAUSE = 3600.0
 DURABLE = ""
@@ -54,14 +54,14 @@ DURABLE = ""
 
 
 class Notes(ConsumerLike, Protocol):
-    """The consumer, as its dispatchers know it; called while its lock is taken, so none of it may wait."""
+    """The consumer, as its dispatchers know it; called with the lock held, so none of it may wait."""
 
     def gap(self, reason: str, told: Callable[[], None] | None = None) -> None:
         """Something may have been missed at this place; `told` is called when the user knows, with the lock held."""
         ...
 
     def flagged(self) -> None:
-        """All that came before the queue was full is delivered: publishers may send again."""
+        """All that came before the full flag is delivered: it may be cleared."""
         ...
 
     def unreadable(self, fetched: Fetched, error: Exception) -> None:
@@ -74,7 +74,7 @@ class Notes(ConsumerLike, Protocol):
 
 
 class Policy(NamedTuple):
-    """What a reader does with messages that fail."""
+    """What happens to messages that fail: how often and when they are delivered again."""
 
     kind: str
     max_attempts: int | None
@@ -91,7 +91,7 @@ class Policy(NamedTuple):
 
 
 class _Scope:
-    """Messages that must wait for the first of them."""
+    """Messages of one scope that wait for the first of them."""
 
     __slots__ = ("delivered", "due", "messages")
 
@@ -103,7 +103,7 @@ class _Scope:
         """Whether the first one has been delivered."""
 
     def place(self, sequence: int, index: int) -> int | None:
-        """Where a message is; seldom anywhere but first."""
+        """The index of a message among those that wait, which is nearly always 0; None if it does not wait."""
         for place, waiting in enumerate(self.messages):
             if waiting[0] == sequence and waiting[1] == index:
                 return place
@@ -128,13 +128,13 @@ class _Gaps:
     A gap is done with once the user is told of it, and all entries before it are done with. It says that something
     before it may be missing, and that may be a message in flight, which was fetched and then dropped from the queue to
     make room, so that it does not come again if its reader dies: the gap stays as long as there is one, and the next
-    reader is told of it. A gap for which the queue was flagged as full stays until the flag is cleared, or nobody would
-    know that it has to be.
+    reader is told of it. A gap for which the full flag was set stays until the flag is cleared, or nobody would know
+    that it has to be.
     """
 
     def __init__(self, done: Callable[[EntryState], object]) -> None:
         self._done = done
-        """Given a gap entry that nobody needs any more."""
+        """Called with a gap entry that is done with."""
         self._open: set[int] = set()
         """Entries that were opened and are not wholly done with."""
         self._reached: dict[int, _ReachedGap] = {}
@@ -144,7 +144,7 @@ class _Gaps:
         self._open.add(sequence)
 
     def reach(self, entry: EntryState, *, flag: bool) -> None:
-        """All that came before this gap is delivered; `flag` if the queue is flagged for it."""
+        """All that came before this gap is delivered; `flag` if the full flag is set for it."""
         self._reached[entry.sequence] = _ReachedGap(entry, set(self._open), flag=flag)
 
     def told(self, sequence: int) -> None:
@@ -155,7 +155,7 @@ class _Gaps:
             self._settle()
 
     def unflagged(self) -> None:
-        """The queue is not flagged any more, for none of the gaps that were reached."""
+        """The full flag is cleared, for all gaps that were reached."""
         for reached in self._reached.values():
             reached.flag = False
         self._settle()
@@ -181,7 +181,7 @@ class _Gaps:
 
 
 class Dispatcher:
-    """Guarded by `lock`, which is its consumer's."""
+    """Delivers the messages of one partition. Guarded by `lock`, which is its consumer's."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class Dispatcher:
         decoder: Decoder,
         policy: Policy,
         lock: threading.Condition,
-        letter: Callable[[int], str],
+        letter_path: Callable[[int], str],
         note: Notes,
         owner: Context,
         *,
@@ -205,10 +205,10 @@ class Dispatcher:
         self.ownership = ownership
         self.inbox = inbox
         self.in_flight = 0
-        """Messages delivered and not done with."""
+        """Messages that are delivered and not done with."""
         self.handled = 0
         self.leaving = False
-        """Whether it is to be given back as soon as nothing is in flight."""
+        """Whether the partition is released as soon as nothing is in flight."""
         self.crowded = False
         """Whether nothing was delivered because too much is in flight."""
         self._decoder = decoder
@@ -216,7 +216,7 @@ class Dispatcher:
         self.ttr = policy.ttr
         """Seconds that a message may be in flight; None for as long as it takes."""
         self.lock = lock
-        self._letter = letter
+        self._letter_path = letter_path
         self._note = note
         self.owner = owner
         """The context of the process that reads it."""
@@ -248,7 +248,7 @@ class Dispatcher:
     # -- delivering ----------------------------------------------------------------------------------------------
 
     def take(self) -> Message | None:
-        """The next message that may be delivered now."""
+        """The next message that may be delivered now; None if there is none."""
         if self.leaving or self.lost is not None:
             return None
         while self._resumed:  # before what is due: they come before it
@@ -294,13 +294,13 @@ class Dispatcher:
         return taken, None
 
     def stop(self) -> bool:
-        """Deliver nothing more; whether nothing is in flight."""
+        """Deliver nothing more, and return whether nothing is in flight."""
         with self.lock:
             self.leaving = True
             return self.in_flight == 0
 
     def next_due(self) -> float | None:
-        """When something is due again that is not now."""
+        """When the next failed message is due again; None if none is, or nothing is delivered any more."""
         return self._timers[0][0] if self._timers and not self.leaving and self.lost is None else None
 
     def _take_next(self) -> Message | None:
@@ -404,7 +404,7 @@ class Dispatcher:
         self._parked += 1
 
     def _wait(self, scope: str | None, message: Message, due: float) -> None:
-        """Give a message out again at `due`, seconds since the epoch, and nothing else of its scope before."""
+        """Deliver a message again at `due`, seconds since 1970, and nothing else of its scope before."""
         when = time.monotonic() + max(0.0, due - time.time())
         if scope is None:
             self._parked += 1
@@ -450,7 +450,7 @@ class Dispatcher:
     def _expire(self, entry: EntryState, index: int) -> None:
         """A message has expired: it is done with."""
         self._record("expired", entry, 1 << index)
-        entry.otherwise |= 1 << index
+        entry.discarded |= 1 << index
         entry.finish((index,))
         self.store(entry)
 
@@ -500,12 +500,12 @@ class Dispatcher:
         """Note in the ledger that a message is delivered; the Future to wait for before it is, if there is need."""
         self._careful -= 1
         entry, index = message.entry, message.index
-        if entry.reserved >> index & 1 and entry.deliveries.get(index, 1) == 1:
+        if entry.noted >> index & 1 and entry.deliveries.get(index, 1) == 1:
             return None
         tried = entry.tries.get(index)
         if tried is not None:
             entry.tries[index] = Try(entry.deliveries[index], error=tried.error)
-            entry.reserved |= 1 << index
+            entry.noted |= 1 << index
         else:
             last = min(index + AHEAD, entry.count)
             for each in range(index, last):
@@ -513,26 +513,26 @@ class Dispatcher:
                     last = each
                     break
                 entry.tries[each] = Try(1)
-            entry.reserved |= (1 << last) - (1 << index)
-            entry.deliveries[index] = 1  # those behind it are only reserved: given back, this one comes a second time
+            entry.noted |= (1 << last) - (1 << index)
+            entry.deliveries[index] = 1  # the others are only noted: see is_ahead
         return self.ownership.mark(entry, wait=True)
 
     # -- taking back ---------------------------------------------------------------------------------------------
 
     def acked(self, entry: EntryState, message: Message, *, wait: bool) -> Future[None] | None:
-        """Commit the ack of a message that its entry has noted, with the lock taken; the Future, if asked for."""
+        """Commit the ack of a message that its entry has noted, with the lock held; the Future, if asked for."""
         self._settled(message)
         return self.store(entry, wait=wait)
 
     def store(self, entry: EntryState, *, wait: bool = False) -> Future[None] | None:
-        """Commit what is done with of an entry, with the lock taken; then the gaps behind it, if nothing is left."""
+        """Commit what is done with of an entry, with the lock held; if that is all of it, gaps behind it may go too."""
         stored = self.ownership.mark(entry, wait=wait)
         if entry.done == (1 << entry.count) - 1:
             self._gaps.finished(entry.sequence)
         return stored
 
     def unflagged(self) -> None:
-        """Publishers send again: the gaps that said that they did not need not stay for that. With the lock held."""
+        """The full flag is cleared, so gaps need not stay on its account. With the lock held."""
         self._gaps.unflagged()
 
     def _settled(self, message: Message) -> None:
@@ -543,7 +543,7 @@ class Dispatcher:
             self._advance(message)
 
     def set_done(self, messages: list[Message]) -> None:
-        """Note that these are done with, if all of them are ours; for a transaction, which commits that."""
+        """Note that these messages are done with, for a transaction that commits it; raise if one is not in flight."""
         with self.lock:
             for message in messages:
                 message.entry.check(message)
@@ -551,7 +551,7 @@ class Dispatcher:
                 message.entry.done |= 1 << message.index
 
     def end_transaction(self, messages: list[Message], stored: bool) -> None:
-        """They are done with now, or not after all."""
+        """The transaction of `set_done` is over: its messages are done with if it was stored, else in flight again."""
         with self.lock:
             for message in messages:
                 if stored:
@@ -567,7 +567,7 @@ class Dispatcher:
         self._record("acked", entry, places, zxid=zxid)
 
     def settle_all(self, entry: EntryState, messages: list[Message]) -> None:
-        """Note the ack of many messages of one entry, with the lock taken; `store` is to follow."""
+        """Note the ack of many messages of one entry, with the lock held; `store` is to follow."""
         if self._scopes:
             for message in messages:
                 entry.finish((message.index,))
@@ -578,20 +578,20 @@ class Dispatcher:
         self.handled += len(messages)
 
     def _no_longer_in_flight(self, count: int = 1) -> None:
-        """So many less are in flight."""
+        """Count so many messages as no longer in flight."""
         self.in_flight -= count
         if self.crowded:
             self.crowded = False
             self.lock.notify_all()
 
     def put_back(self, message: Message) -> None:
-        """What was taken was not delivered after all, and is the next one again; with the lock held."""
+        """A message that was taken reached nobody: it is the next one again. With the lock held."""
         entry, index = message.entry, message.index
         if self.lost is not None or not entry.is_in_flight(message):
             return
         self._no_longer_in_flight()
         self._times = deque(each for each in self._times if each[1] is not message)
-        entry.deliveries.pop(index, None)  # what was reserved for it still is
+        entry.deliveries.pop(index, None)  # it stays noted in the ledger
         scope = self._scope(message)
         blocked = None if scope is None else self._scopes.get(scope)
         if scope is not None and blocked is not None and blocked.messages[0][:2] == (entry.sequence, index):
@@ -602,7 +602,7 @@ class Dispatcher:
             self._parked += 1
 
     def _advance(self, message: Message) -> None:
-        """A message of a scope that others wait for is done with: it is the next one's turn."""
+        """A message is done with: deliver those of its scope that waited for it."""
         scope = self._scope(message)
         blocked = None if scope is None else self._scopes.get(scope)
         if scope is None or blocked is None or not blocked.messages:
@@ -619,7 +619,7 @@ class Dispatcher:
                 self.failed(entry, message, error, None)
 
     def failed(self, entry: EntryState, message: Message, error: str, delay: float | None) -> Future[None] | None:
-        """Deliver a message in flight again after a while, or make it a dead letter; with the lock taken."""
+        """Deliver a message in flight again after a while, or make it a dead letter; with the lock held."""
         index, attempts = message.index, entry.attempts(message.index)
         if self._policy.is_last(attempts):
             self._no_longer_in_flight()
@@ -644,18 +644,18 @@ class Dispatcher:
         return self.ownership.mark(entry, wait=True)
 
     def rejected(self, entry: EntryState, message: Message, reason: str) -> Future[None] | None:
-        """Make a message in flight a dead letter, with the lock taken."""
+        """Make a message in flight a dead letter, with the lock held."""
         self._no_longer_in_flight()
         return self._make_dead_letter(entry, message.index, message, reason)
 
     def _make_dead_letter(
         self, entry: EntryState, index: int, message: Message | None, reason: str, error: str = ""
     ) -> Future[None] | None:
-        """Done with, and a dead letter."""
+        """Note that a message is done with, and commit that together with a dead letter of it."""
         frame = self._alone(entry, index)
         letter = encode(DeadLetter(frame, reason, time.time(), entry.attempts(index), error[:LONGEST_ERROR]))
-        entry.otherwise |= 1 << index
-        entry.add_letter(index, Create(self._letter(len(letter)), letter, sequence=True))
+        entry.discarded |= 1 << index
+        entry.add_dead_letter(index, Create(self._letter_path(len(letter)), letter, sequence=True))
         entry.finish((index,))
         self._record("dead", entry, 1 << index, reason=reason or None)
         if message is not None and self._scopes:
@@ -671,7 +671,7 @@ class Dispatcher:
         return frames.encode(entry.producer, entry.seq, entry.published_at, [packed], [number], entry.topic)
 
     def time_out(self) -> bool:
-        """Take back what has been in flight for longer than its time to run; True if there was anything."""
+        """Fail the messages that have been in flight for longer than their time to run; True if there were any."""
         found = False
         now = time.monotonic()
         while self._times and self.lost is None:
@@ -693,7 +693,7 @@ class Dispatcher:
         return found
 
     def drop(self) -> None:
-        """It is not ours any more: forget all that was fetched."""
+        """The partition is not ours any more: forget all that was fetched."""
         with self.lock:
             for entry, _ in self._stack:
                 entry.latest.clear()

@@ -95,7 +95,7 @@ class PriorityDeque(Generic[T]):
 
 
 class Inbox:
-    """First in, first out, by priority; `drained` is called when there is room again."""
+    """A bounded queue, by priority and then in order; `drained` is called when there is room again."""
 
     def __init__(self, prefetch: int, drained: Callable[[], None]) -> None:
         self._prefetch = prefetch

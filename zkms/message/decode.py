@@ -13,7 +13,8 @@ import msgspec
 from zkms.checks import Codec
 from zkms.errors import CannotDecode, InvalidArgument
 from zkms.message.codec import decode_with
-from zkms.message.frame import Frame, decode
+from zkms.message.frame import Frame
+from zkms.message.frame import decode as decode_frame
 from zkms.message.message import LiveEntry, Message, Replier
 
 
@@ -70,9 +71,9 @@ class Decoder:
             except (TypeError, NameError) as error:
                 raise InvalidArgument(f"type={type!r:.80} is nothing to decode into: {error}") from error
 
-    def unpack(self, fetched: RawEntry, done: Callable[[str], None]) -> DecodedEntry:
+    def decode(self, fetched: RawEntry, done: Callable[[str], None]) -> DecodedEntry:
         """The messages of an entry, or `CannotDecode` if it is no frame; `done` gets its path when all are acked."""
-        frame = decode(fetched.raw)
+        frame = decode_frame(fetched.raw)
         path = fetched.path
         entry = LiveEntry(self._topic, frame, lambda: done(path), path, self._replies)
         messages = map(self._make, frame.data, repeat(entry), count())
