@@ -226,13 +226,13 @@ def test_a_hold_that_cannot_tell_asks_the_ledger(bus: Bus, connect: Connect) -> 
     """A claim of ours is known as such, whoever else has touched the tree."""
     reader = connect()
     sub = reader.subscribe("users", name="audit")
-    hold = sub.dispatchers[0].ownership
-    assert isinstance(hold, Ownership)
-    hold.verify()
-    assert hold.lost is None
+    ownership = sub.dispatchers[0].ownership
+    assert isinstance(ownership, Ownership)
+    ownership.verify()
+    assert ownership.lost is None
     connect().subscribe("users", name="audit", takeover=True)
-    hold.verify()
-    assert hold.lost is not None
+    ownership.verify()
+    assert ownership.lost is not None
 
 
 def test_a_queue_that_somebody_removes_is_made_anew_and_said(

@@ -173,7 +173,7 @@ def test_without_scopes_a_key_would_be_handled_out_of_order(
     bus: Bus, connect: Connect, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Breaking it on purpose: a message overtakes the one of its key that is to be tried again."""
-    monkeypatch.setattr("zkms.consume.dispatcher.Dispatcher._scope", lambda _lane, _message: None)
+    monkeypatch.setattr("zkms.consume.dispatcher.Dispatcher._scope", lambda _self, _message: None)
     done: list[int] = []
 
     def handle(message: Message) -> None:
@@ -196,7 +196,7 @@ def test_what_is_not_done_in_time_is_given_out_again(bus: Bus, connect: Connect)
     assert first is not None
     assert second is not None
     assert (second.data, second.attempts) == ("slow", 2)
-    with pytest.raises(LostOwnership, match="given out again"):
+    with pytest.raises(LostOwnership, match="delivered again"):
         first.ack()
     second.ack()
 

@@ -132,13 +132,13 @@ def test_without_reservations_it_kills_its_readers_for_ever(connect: Connect, bu
 
 @pytest.fixture
 def bus_without_care(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Lanes that reserve nothing; a list of how often one would have."""
+    """Dispatchers that note nothing before they deliver; a list of how often one would have."""
     left_out: list[int] = []
 
-    def careless(lane: Dispatcher, message: zkms.Message) -> None:
+    def careless(_dispatcher: Dispatcher, message: zkms.Message) -> None:
         left_out.append(message.index)
 
-    monkeypatch.setattr(Dispatcher, "reserve", careless)
+    monkeypatch.setattr(Dispatcher, "_note_delivery", careless)
     return left_out
 
 

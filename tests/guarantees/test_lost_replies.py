@@ -69,9 +69,9 @@ def test_without_asking_the_ledger_an_ack_whose_reply_is_lost_looks_refused(
     """A mutation: sent again, the ack finds a version that is not its own any more, and is taken for a loss."""
     judge = Ownership._judge
 
-    def forgetful(hold: Ownership, commit: object, value: object, problem: object) -> None:
+    def forgetful(ownership: Ownership, commit: object, value: object, problem: object) -> None:
         commit.unsure = False  # type: ignore[attr-defined]
-        judge(hold, commit, value, problem)  # type: ignore[arg-type]
+        judge(ownership, commit, value, problem)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Ownership, "_judge", forgetful)
     subscription = connect(through=proxy).subscribe(TOPIC, name="audit")

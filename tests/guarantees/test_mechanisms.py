@@ -43,7 +43,7 @@ def ack_after_a_takeover(connect: Connect) -> None:
 
 
 def test_a_reader_that_was_replaced_cannot_ack(connect: Connect) -> None:
-    """Whoever takes a lane over writes its ledger: the version that the former owner knows is gone."""
+    """Whoever takes a partition over writes its ledger: the version that the former owner knows is gone."""
     with pytest.raises(zkms.LostOwnership):
         ack_after_a_takeover(connect)
 
@@ -86,9 +86,11 @@ def test_without_the_ledgers_parts_acked_messages_come_again(connect: Connect, m
     """A mutation: a reader that does not look at what was done with of a frame."""
     begin = Ownership.__init__
 
-    def forgetful(hold: Ownership, session: Session, path: str, claimed: Claim, lost: Callable[[str], None]) -> None:
-        begin(hold, session, path, claimed, lost)
-        hold.parts = {}
+    def forgetful(
+        ownership: Ownership, session: Session, path: str, claimed: Claim, lost: Callable[[str], None]
+    ) -> None:
+        begin(ownership, session, path, claimed, lost)
+        ownership.parts = {}
 
     monkeypatch.setattr(Ownership, "__init__", forgetful)
     assert read_in_two_halves(connect) == [0, 1, 2, 3]
@@ -165,5 +167,5 @@ def test_without_waiting_for_it_two_members_work_on_one_message(
 ) -> None:
     """A mutation: to give back at once what the plan takes."""
     stop = Dispatcher.stop
-    monkeypatch.setattr(Dispatcher, "stop", lambda lane: stop(lane) or True)
+    monkeypatch.setattr(Dispatcher, "stop", lambda dispatcher: stop(dispatcher) or True)
     assert join_while_another_works(connect, eventually, early=True) == (["in hand"], ["in hand", "next"])

@@ -61,8 +61,8 @@ def arrive(data: Any, type: Any = None, codec: Codec | None = None, reader: Code
     """What a subscriber gets of a payload; `CannotDecode` is raised where it would be reported."""
     sent = frames.pack(data) if codec is None else frames.pack(encode_with(codec, data), codec=codec.name)
     raw = frames.encode("p", 1, 0.0, [sent])
-    unpacker = Decoder("topic", type, reader if reader is not None else codec)
-    (item,) = unpacker.unpack(Fetched(Entry(0, "entry"), "/queue/entry", raw), lambda _path: None).items
+    decoder = Decoder("topic", type, reader if reader is not None else codec)
+    (item,) = decoder.decode(Fetched(Entry(0, "entry"), "/queue/entry", raw), lambda _path: None).items
     if isinstance(item, Undecodable):
         raise item.error
     return item.data

@@ -27,7 +27,7 @@ class Done:
 def unpack(done: Done, packed: list[frames.Packed], type: object = None) -> DecodedEntry:
     """A frame of billing's from number 10 on, unpacked for a subscriber of users."""
     raw = frames.encode("billing", 10, 1.5, packed)
-    return Decoder("users", type, None).unpack(Fetched(Entry(0, "entry"), "/queue/entry", raw), done)
+    return Decoder("users", type, None).decode(Fetched(Entry(0, "entry"), "/queue/entry", raw), done)
 
 
 def messages(done: Done, *data: object) -> list[Message]:

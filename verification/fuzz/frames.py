@@ -59,8 +59,8 @@ def check(data: bytes) -> None:
 
 def _read(raw: bytes, frame: frames.Frame) -> None:
     done: list[str] = []
-    for unpacker in UNPACKERS:
-        entry, items = unpacker.unpack(Fetched(parse_entry("f.1.1.0000000001"), "/q/e", raw), done.append)
+    for decoder in UNPACKERS:
+        entry, items = decoder.decode(Fetched(parse_entry("f.1.1.0000000001"), "/q/e", raw), done.append)
         for count, item in enumerate(items):
             assert count < len(frame.data)
             if isinstance(item, Undecodable):

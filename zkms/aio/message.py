@@ -35,7 +35,7 @@ class Stored:
         for future, entry, message in self._parts:
             if future is not None and not future.done():
                 await _done(future, entry.dispatcher.patience)
-            entry.dispatcher.wait_until_stored(future, message)
+            entry.wait_until_stored(future, message)
 
 
 class SentReply:

@@ -122,7 +122,7 @@ class Consumer:
         self._queues = queues_of(name, registration)
         self._turn = 0
         self._run = 0
-        """The partition whose turn it is, and how many of its messages were delivered in a row."""
+        """Which partition is next, and how many of its messages were delivered in a row."""
         self._lock = Alarm()
         self._news: deque[Callable[[], object]] = deque()
         """What the user's callbacks are to be told, by whoever takes the next message."""
@@ -133,14 +133,14 @@ class Consumer:
         self._removed = False
         """Whether another process has given the subscription up."""
         self._full: FullFlag | None = None
-        """To be taken down."""
+        """The full flag that is to be cleared."""
         self._vanished: set[int] = set()
         """Partitions whose queue is not there."""
         self._handling: Message | None = None
         self._began = 0.0
         self._handled = 0
         self._before: Future[None] | None = None
-        """Stored when the first half of the messages is that may be handled and not stored."""
+        """When it is done, the first half of the messages that may be handled and not stored is stored."""
         self.pace = 0.0
         """Seconds that a message takes our handler, averaged over the last ones."""
         self._thread: threading.Thread | None = None
@@ -177,7 +177,7 @@ class Consumer:
             self._thread.start()
 
     def close(self, timeout: float = 5.0) -> None:
-        """Stop reading, and keep the place: finish the message in flight, give the rest back to be delivered again.
+        """Stop reading, and keep the place: finish the message in flight, and leave the rest to be delivered again.
 
         A handler that is still busy after `timeout` seconds is left behind, and its message is delivered again.
         """
@@ -231,13 +231,13 @@ class Consumer:
         for number, dispatcher in list(self._dispatchers.items()):
             dispatcher.ownership.reconnected()
             reader = self._readers.get(number)
-            if reader is not None:  # else it is being given back
+            if reader is not None:  # else it is being released
                 reader.start()
         for ownership in list(self._unreleased):
             ownership.reconnected()
         self._member.reconnected()
         with self._lock:
-            self._lock.notify_all()  # what is at hand was not delivered while we were cut off
+            self._lock.notify_all()  # what was fetched was not delivered while we were cut off
 
     # -- partitions, as the member claims and releases them --------------------------------------------------------
 
@@ -293,7 +293,7 @@ class Consumer:
         log.info("%s reads partition %d of %s (epoch %d)", self._context.client_id, number, self.id, ownership.epoch)
 
     def _doubtful(self, queue: str, claimed: Claim, reader: Reader) -> Callable[[], int | None]:
-        """Up to which entry the former owner, which has left no word, may have come."""
+        """Which entries the former owner may have delivered, as it did not release the partition."""
         if not claimed.ended:
             return lambda: reader.inherited
         first = first_after(self._session, queue, claimed.ended)
@@ -305,7 +305,7 @@ class Consumer:
         self._member.wake.set()
 
     def _repair(self) -> None:
-        """Make queues anew that somebody has removed by hand: what was in them is missed, and that is said."""
+        """Make queues anew that another program has removed: what was in them is missed, which is a gap."""
         while self._vanished:
             number = self._vanished.pop()
             if number in self._dispatchers:
@@ -329,7 +329,7 @@ class Consumer:
         dispatcher.drop()
 
     def release_rest(self) -> None:
-        """Give back what could not be given back before: while we are a member, nobody else may take it."""
+        """Release what could not be released before: while we are a member, nobody else may claim it."""
         self._unreleased = [ownership for ownership in self._unreleased if not self._release(ownership, 0.0)]
 
     def _release(self, ownership: Ownership, timeout: float) -> bool:
@@ -337,11 +337,11 @@ class Consumer:
 
     @property
     def dispatchers(self) -> dict[int, Dispatcher]:
-        """Those that we have, by partition."""
+        """The dispatchers of the partitions that we own, by partition."""
         return self._dispatchers
 
     def _lost(self, number: int, reason: str) -> None:
-        """On the connection's thread, perhaps: the member's does what is to be done."""
+        """A partition is lost: the member's thread ends it. On any thread."""
         log.warning("partition %d of %s is lost: %s", number, self.id, reason)
         self._member.wake.set()
 
@@ -390,10 +390,10 @@ class Consumer:
         """
         for message, stored in self.start_acks(messages):
             if wait:
-                message.entry.dispatcher.wait_until_stored(stored, message)
+                message.entry.wait_until_stored(stored, message)
 
     def start_acks(self, messages: Iterable[Message]) -> list[tuple[Message, Future[None] | None]]:
-        """Ack them, and return at once: what to wait for, with a message that stands for those it came with."""
+        """Ack messages without waiting; a Future for each entry, and one of its messages for error texts."""
         lots: dict[int, list[Message]] = {}
         for message in messages:
             lots.setdefault(id(message.entry), []).append(message)
@@ -475,15 +475,14 @@ class Consumer:
         self._lock.heard = heard
 
     def take_at_once(self, most: int = 1) -> tuple[list[Message], Future[None] | None]:
-        """The next messages, if there are any, and what has to be stored before the only one may be delivered."""
+        """The next messages, if there are any, and what has to be stored before they are delivered, if anything."""
         with self._lock:
-            some = self._take(most)
-            stored = some[0].entry.dispatcher.reserve(some[0]) if some else None
+            some, stored = self._take(most)
         self._tell_news()
         return some, stored
 
     def put_back(self, messages: Iterable[Message]) -> None:
-        """Nobody got what was taken: these are the next ones again."""
+        """Messages that were taken reached nobody: they are the next ones again."""
         with self._lock:
             for message in reversed(list(messages)):
                 message.entry.dispatcher.put_back(message)
@@ -501,14 +500,13 @@ class Consumer:
         self._report(problem, message)
 
     def finish(self, message: Message) -> None:
-        """Done with, unless the user has said otherwise; stored soon."""
-        dispatcher: Dispatcher = message.entry.dispatcher
+        """Ack a message that was handled, unless the user has acked or failed it; that is stored soon."""
         try:
-            dispatcher.done(message)
+            message.entry.start_ack(message, wait=False)
         except ZkmsError as error:
             if isinstance(error, LostOwnership) and error.reason != RETURNED:
                 self._report(error, message)
-            # Acked, or given back, by the user's own hand: that counts.
+            # Acked, or failed, by the user: that counts.
 
     # -- taking --------------------------------------------------------------------------------------------------
 
@@ -521,7 +519,7 @@ class Consumer:
         while True:
             self._tell_first()
             with self._lock:
-                some = self._take(most)
+                some, stored = self._take(most)
                 if not some and not self._news:
                     if self._closed:
                         return []
@@ -530,9 +528,7 @@ class Consumer:
                         return []
                     self._lock.wait(self._until_due(left))
                     continue
-                # Where messages have to be reserved, they come one by one.
-                reserved = some[0].entry.dispatcher.reserve(some[0]) if some else None
-            if some and (reserved is None or self._is_reserved(some[0], reserved)):
+            if some and (stored is None or self._is_noted(some[0], stored)):
                 try:
                     self._tell_first()
                 except BaseException:  # a callback that wants to exit
@@ -541,26 +537,25 @@ class Consumer:
                 return some
 
     def _more(self, most: int) -> list[Message]:
-        """What else is at hand, for a caller that has messages already: nothing that comes after what is to be told."""
+        """More messages for a caller that has some already; none where callbacks have to be called first."""
         if self._news:
             return []
         with self._lock:
-            some = self._take(most)
-            reserved = some[0].entry.dispatcher.reserve(some[0]) if some else None
-        if not some or (not self._news and (reserved is None or self._is_reserved(some[0], reserved))):
+            some, stored = self._take(most)
+        if not some or (not self._news and (stored is None or self._is_noted(some[0], stored))):
             return some
         self.put_back(some)
         return []
 
-    def _is_reserved(self, message: Message, stored: Future[None] | None) -> bool:
-        """Wait until it is noted that a message is delivered; False if its partition was lost meanwhile."""
+    def _is_noted(self, message: Message, stored: Future[None]) -> bool:
+        """Wait until the ledger says that a message is delivered; False if its partition was lost meanwhile."""
         while not _wait(stored, self._patience):
             if message.entry.dispatcher.lost is not None or self._closed:
                 return False
         return True
 
     def _room(self) -> int:
-        """How many may be taken; whoever changes that to more rings."""
+        """How many messages may be delivered now; whoever makes room notifies the lock."""
         if self._closed or self._session.state is not State.CONNECTED:
             return 0  # cut off, we may have been replaced
         dispatchers = self._dispatchers.values()
@@ -570,21 +565,22 @@ class Consumer:
                 dispatcher.crowded = True
         return room
 
-    def _take(self, most: int) -> list[Message]:
+    def _take(self, most: int) -> tuple[list[Message], Future[None] | None]:
+        """The next messages, at most so many, and what has to be stored before they are delivered."""
         dispatchers = list(self._dispatchers.values())
         most = min(most, self._room())
         if most < 1:
-            return []
+            return [], None
         for step in range(len(dispatchers)):
             dispatcher = dispatchers[(self._turn + step) % len(dispatchers)]
-            some = dispatcher.take_some(most)
+            some, stored = dispatcher.take_some(most)
             if some:
                 self._turn = (self._turn + step) % len(dispatchers)
                 self._run += 1
                 if self._run >= LONGEST_RUN or not self._handler:
                     self._turn, self._run = self._turn + 1, 0
-                return some
-        return []
+                return some, stored
+        return [], None
 
     def _until_due(self, left: float | None) -> float | None:
         if self._room() < 1:
@@ -596,7 +592,7 @@ class Consumer:
         return left
 
     def tend(self) -> bool:
-        """On the member's thread: take back what was in flight for too long; True if our handler is stuck."""
+        """On the member's thread: fail what was in flight for too long; True if our handler is stuck."""
         late = False
         with self._lock:
             for dispatcher in list(self._dispatchers.values()):
@@ -644,14 +640,14 @@ class Consumer:
                 self._told.append(told)
 
     def told(self) -> None:
-        """The user knows of all that was announced: those gaps need not stay. Also for zkms.aio, when that is so."""
+        """The user knows of all gaps that were announced, so their entries need not stay. Also called by zkms.aio."""
         if self._told:
             with self._lock:
                 while self._told:
                     self._told.popleft()()
 
     def flagged(self) -> None:
-        """The queue was full, and publishers skip it: the member's thread tells them that it is not any more."""
+        """All that came before the full flag is delivered: the member's thread clears it."""
         self._full = FullFlag(self._session, self._tree, self.topic, self.id)
         self._member.wake.set()
 
@@ -683,14 +679,6 @@ class Consumer:
         if problem.error is not None:
             self._tell_error(problem.error, None)
 
-    def happened(self, event: str, dispatcher: Dispatcher, entry: EntryState, index: int, reason: str) -> None:
-        """A message was delivered again, nacked, expired or dead."""
-        self._trail.happened(event, self, dispatcher, entry, 1 << index, reason=reason or None)
-
-    def ranged(self, event: str, dispatcher: Dispatcher, entry: EntryState, places: int, zxid: int | None) -> None:
-        """Messages of an entry, a bit for each, were delivered or acked."""
-        self._trail.happened(event, self, dispatcher, entry, places, zxid=zxid)
-
     def _set_aside(self, fetched: Fetched, error: Exception) -> None:
         try:
             kept = set_aside(self._session, self._tree, fetched.path, fetched.raw)
@@ -714,7 +702,7 @@ class Consumer:
             self._news.append(partial(self._on_error, error, message))
 
     def _tell_first(self) -> None:
-        """Callbacks come before the messages that were taken after what they tell of."""
+        """Call the user's callbacks before the messages that were taken after what they tell of."""
         if self._news:
             self._tell_news()
         self.told()

@@ -1,11 +1,11 @@
-"""Delivers the messages of one partition that we own: from its entries to messages that may be delivered, and back.
+"""Delivers the messages of one partition that we own, in order, and takes their acks and failures.
 
-Messages are delivered in order. One that fails is due again after a while, and until it is done with, nothing else of
-its *scope* is delivered: in a group that is its key (messages without a key wait for nobody), in a durable subscription
-the whole partition. So order holds across retries, and a poisoned key does not stop the others.
+A message that fails is due again after a while, and until it is done with, nothing else of its *scope* is delivered: in
+a group that is its key (messages without a key wait for nobody), in a durable subscription the whole partition. So
+order is kept across retries, and a key whose message keeps failing does not stop the others.
 
 After an owner that died, nobody knows which message was in flight with it. The first messages after such a takeover are
-therefore *reserved*, noted in the ledger before they are delivered: a message that kills its readers is found out.
+therefore noted in the ledger before they are delivered, so that a message that kills its readers is found.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from zkms.consume.entry_state import LATE, EntryState
-from zkms.consume.ownership import Ownership, Unsure
+from zkms.consume.ownership import Ownership
+from zkms.context import Context
 from zkms.deliver.inbox import Fetched, Inbox, Item, Marker
-from zkms.errors import CannotDecode, ConnectionLost, LostOwnership, ZkmsError
+from zkms.errors import CannotDecode
 from zkms.message import frame as frames
 from zkms.message.decode import Decoder, Undecodable
 from zkms.message.frame import Packed
 from zkms.message.message import Message
+from zkms.trail.hooks import ConsumerLike
 from zkms.tree.records import DeadLetter, GapRecord, Try, decode, encode
 from zkms.zookeeper.operations import Create
 
@@ -40,26 +42,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("zkms.consume")
 CAREFUL = 128
-"""Messages that are reserved after an owner has died; no more than these are handled and not yet acked."""
+"""Messages noted in the ledger before delivery after an owner died; at most so many are handled and not yet stored."""
 AHEAD = 16
-"""Messages that are reserved together, where nothing is known against them."""
+"""Messages noted by one write, where none of them has failed before."""
 MAX_FAILING = 256
-"""Messages that may wait for another attempt before nothing else is delivered: the ledger knows each of them."""
+"""Messages that may wait for another attempt at the same time, as the ledger lists each; then nothing is delivered."""
 LONGEST_ERROR = 160
 LONGEST_PAUSE = 3600.0
 DURABLE = ""
 """The scope of all messages of a durable subscription."""
 
 
-class Notes(Protocol):
-    """What a dispatcher tells its consumer; called with the lock held, so none of it may wait."""
+class Notes(ConsumerLike, Protocol):
+    """The consumer, as its dispatchers know it; called with the lock held, so none of it may wait."""
 
     def gap(self, reason: str, told: Callable[[], None] | None = None) -> None:
         """Something may have been missed at this place; `told` is called when the user knows, with the lock held."""
         ...
 
     def flagged(self) -> None:
-        """All that came before the queue was full is delivered: publishers may send again."""
+        """All that came before the full flag is delivered: it may be cleared."""
         ...
 
     def unreadable(self, fetched: Fetched, error: Exception) -> None:
@@ -70,17 +72,9 @@ class Notes(Protocol):
         """A message that cannot become what the subscriber asked for."""
         ...
 
-    def happened(self, event: str, dispatcher: Dispatcher, entry: EntryState, index: int, reason: str) -> None:
-        """A message was delivered again, nacked, expired or dead."""
-        ...
-
-    def ranged(self, event: str, dispatcher: Dispatcher, entry: EntryState, places: int, zxid: int | None) -> None:
-        """Messages of an entry, a bit for each, were delivered or acked."""
-        ...
-
 
 class Policy(NamedTuple):
-    """What a reader does with messages that fail."""
+    """What happens to messages that fail: how often and when they are delivered again."""
 
     kind: str
     max_attempts: int | None
@@ -97,7 +91,7 @@ class Policy(NamedTuple):
 
 
 class _Scope:
-    """Messages that must wait for the first of them."""
+    """Messages of one scope that wait for the first of them."""
 
     __slots__ = ("delivered", "due", "messages")
 
@@ -109,7 +103,7 @@ class _Scope:
         """Whether the first one has been delivered."""
 
     def place(self, sequence: int, index: int) -> int | None:
-        """Where a message is; seldom anywhere but first."""
+        """The index of a message among those that wait, which is nearly always 0; None if it does not wait."""
         for place, waiting in enumerate(self.messages):
             if waiting[0] == sequence and waiting[1] == index:
                 return place
@@ -134,13 +128,13 @@ class _Gaps:
     A gap is done with once the user is told of it, and all entries before it are done with. It says that something
     before it may be missing, and that may be a message in flight, which was fetched and then dropped from the queue to
     make room, so that it does not come again if its reader dies: the gap stays as long as there is one, and the next
-    reader is told of it. A gap for which the queue was flagged as full stays until the flag is cleared, or nobody would
-    know that it has to be.
+    reader is told of it. A gap for which the full flag was set stays until the flag is cleared, or nobody would know
+    that it has to be.
     """
 
     def __init__(self, done: Callable[[EntryState], object]) -> None:
         self._done = done
-        """Given a gap entry that nobody needs any more."""
+        """Called with a gap entry that is done with."""
         self._open: set[int] = set()
         """Entries that were opened and are not wholly done with."""
         self._reached: dict[int, _ReachedGap] = {}
@@ -150,7 +144,7 @@ class _Gaps:
         self._open.add(sequence)
 
     def reach(self, entry: EntryState, *, flag: bool) -> None:
-        """All that came before this gap is delivered; `flag` if the queue is flagged for it."""
+        """All that came before this gap is delivered; `flag` if the full flag is set for it."""
         self._reached[entry.sequence] = _ReachedGap(entry, set(self._open), flag=flag)
 
     def told(self, sequence: int) -> None:
@@ -161,7 +155,7 @@ class _Gaps:
             self._settle()
 
     def unflagged(self) -> None:
-        """The queue is not flagged any more, for none of the gaps that were reached."""
+        """The full flag is cleared, for all gaps that were reached."""
         for reached in self._reached.values():
             reached.flag = False
         self._settle()
@@ -187,7 +181,7 @@ class _Gaps:
 
 
 class Dispatcher:
-    """Guarded by `lock`, which is its consumer's."""
+    """Delivers the messages of one partition. Guarded by `lock`, which is its consumer's."""
 
     def __init__(
         self,
@@ -198,9 +192,9 @@ class Dispatcher:
         decoder: Decoder,
         policy: Policy,
         lock: threading.Condition,
-        letter: Callable[[int], str],
+        letter_path: Callable[[int], str],
         note: Notes,
-        owner: object,
+        owner: Context,
         *,
         careful: bool,
         parking: int,
@@ -211,19 +205,22 @@ class Dispatcher:
         self.ownership = ownership
         self.inbox = inbox
         self.in_flight = 0
-        """Messages delivered and not done with."""
+        """Messages that are delivered and not done with."""
         self.handled = 0
         self.leaving = False
-        """Whether it is to be given back as soon as nothing is in flight."""
+        """Whether the partition is released as soon as nothing is in flight."""
         self.crowded = False
         """Whether nothing was delivered because too much is in flight."""
         self._decoder = decoder
         self._policy = policy
-        self._lock = lock
-        self._letter = letter
+        self.ttr = policy.ttr
+        """Seconds that a message may be in flight; None for as long as it takes."""
+        self.lock = lock
+        self._letter_path = letter_path
         self._note = note
         self.owner = owner
         """The context of the process that reads it."""
+        self._trail = owner.trail
         self._careful = CAREFUL if careful else 0
         self._parking = parking
         self.patience = patience
@@ -251,7 +248,7 @@ class Dispatcher:
     # -- delivering ----------------------------------------------------------------------------------------------
 
     def take(self) -> Message | None:
-        """The next message that may be delivered now."""
+        """The next message that may be delivered now; None if there is none."""
         if self.leaving or self.lost is not None:
             return None
         while self._resumed:  # before what is due: they come before it
@@ -273,32 +270,37 @@ class Dispatcher:
             return self._deliver(message)
         return None
 
-    def take_some(self, most: int) -> list[Message]:
-        """Messages that may be delivered now, one or up to `most`; none if there is none."""
+    def take_some(self, most: int) -> tuple[list[Message], Future[None] | None]:
+        """Messages that may be delivered now, at most so many; and what has to be stored before they are, if anything.
+
+        After an owner that died they come one by one, each noted in the ledger as delivered before it is.
+        """
         message = self.take()
         if message is None:
-            return []
+            return [], None
         taken = [message]
-        if self._careful > 0 or self._scopes or self._resumed or self._timers or not self._stack:
-            return taken  # one by one
+        if self._careful > 0:
+            return taken, self._note_delivery(message)
+        if self._scopes or self._resumed or self._timers or not self._stack:
+            return taken, None  # one by one
         entry, items = self._stack[-1]
         # A map makes messages, and nothing that could not be decoded.
         if entry.plain and isinstance(items, map) and self.inbox.top <= entry.priority:
             taken += islice(items, most - 1)
             self.in_flight += len(taken) - 1
-            if self._policy.ttr is not None:
-                until = time.monotonic() + self._policy.ttr
+            if self.ttr is not None:
+                until = time.monotonic() + self.ttr
                 self._times += [(until, each) for each in taken[1:]]
-        return taken
+        return taken, None
 
     def stop(self) -> bool:
-        """Deliver nothing more; whether nothing is in flight."""
-        with self._lock:
+        """Deliver nothing more, and return whether nothing is in flight."""
+        with self.lock:
             self.leaving = True
             return self.in_flight == 0
 
     def next_due(self) -> float | None:
-        """When something is due again that is not now."""
+        """When the next failed message is due again; None if none is, or nothing is delivered any more."""
         return self._timers[0][0] if self._timers and not self.leaving and self.lost is None else None
 
     def _take_next(self) -> Message | None:
@@ -332,14 +334,23 @@ class Dispatcher:
         except (CannotDecode, msgspec.MsgspecError) as error:
             self._note.unreadable(item, error)
             return
-        if items is not None:
-            self._stack.append((entry, items))
-            if not entry.complete:
-                self._gaps.opened(entry.sequence)
-            again = entry.frame.again or self.ownership.watermark.before(entry.priority, entry.sequence)
-            self.ownership.watermark.reach(entry.priority, entry.sequence)
-            places = ((1 << entry.count) - 1) & ~entry.done
-            self._note.ranged("redelivered" if again else "delivered", self, entry, places, None)
+        if items is None:
+            return
+        self._stack.append((entry, items))
+        left = ((1 << entry.count) - 1) & ~entry.done
+        if left:
+            self._gaps.opened(entry.sequence)
+        watermark = self.ownership.watermark
+        if self._trail.records:
+            again = entry.frame.again or watermark.before(entry.priority, entry.sequence)
+            self._record("redelivered" if again else "delivered", entry, left)
+        watermark.reach(entry.priority, entry.sequence)
+
+    def _record(
+        self, event: str, entry: EntryState, bits: int, *, reason: str | None = None, zxid: int | None = None
+    ) -> None:
+        """Tell the trail what became of messages of an entry, a bit for each."""
+        self._trail.happened(event, self._note, self, entry, bits, zxid=zxid, reason=reason)
 
     def _decode(self, fetched: Fetched) -> tuple[EntryState, Iterator[Message | Undecodable] | None]:
         if fetched.entry.foreign:
@@ -354,8 +365,9 @@ class Dispatcher:
             return entry, None
         if fetched.entry.body is not None and not fetched.raw:
             raise CannotDecode("the body it points to is missing")
-        part = self.ownership.parts.get(fetched.entry.sequence)
-        return self._decoder.unpack_into(fetched, lambda frame: EntryState(self, frame, fetched, part))
+        frame = frames.decode(fetched.raw)
+        entry = EntryState(self, frame, fetched, self.ownership.parts.get(fetched.entry.sequence))
+        return entry, self._decoder.messages_of(frame, entry, fetched)
 
     def _passes(self, message: Message) -> bool:
         """Whether a message may be delivered now; if not, it has been dealt with."""
@@ -363,10 +375,7 @@ class Dispatcher:
         if entry.done >> index & 1:
             return False
         if entry.is_expired(index):
-            self._note.happened("expired", self, entry, index, "")
-            entry.otherwise |= 1 << index
-            entry.finish((index,))
-            self.store(entry)
+            self._expire(entry, index)
             return False
         tried = entry.tries.get(index)
         if tried is not None and self._policy.is_last(tried.attempts) and not entry.is_ahead(index):
@@ -395,19 +404,19 @@ class Dispatcher:
         self._parked += 1
 
     def _wait(self, scope: str | None, message: Message, due: float) -> None:
-        """Give a message out again at `due`, seconds since the epoch, and nothing else of its scope before."""
+        """Deliver a message again at `due`, seconds since 1970, and nothing else of its scope before."""
         when = time.monotonic() + max(0.0, due - time.time())
         if scope is None:
             self._parked += 1
             heapq.heappush(self._timers, (when, next(self._tickets), "", message))
-            self._lock.notify_all()
+            self.lock.notify_all()
             return
         blocked = self._scopes.setdefault(scope, _Scope())
         self._park(scope, message)
         if blocked.messages[0][2] is message:  # else one before it has to be waited for
             blocked.due, blocked.delivered = when, False
         heapq.heappush(self._timers, (blocked.due, next(self._tickets), scope, None))
-        self._lock.notify_all()
+        self.lock.notify_all()
 
     def _take_due(self) -> Message | None:
         now = time.monotonic()
@@ -434,12 +443,16 @@ class Dispatcher:
         if entry.done >> index & 1:
             return False
         if entry.is_expired(index):
-            self._note.happened("expired", self, entry, index, "")
-            entry.otherwise |= 1 << index
-            entry.finish((index,))
-            self.store(entry)
+            self._expire(entry, index)
             return False
         return True
+
+    def _expire(self, entry: EntryState, index: int) -> None:
+        """A message has expired: it is done with."""
+        self._record("expired", entry, 1 << index)
+        entry.discarded |= 1 << index
+        entry.finish((index,))
+        self.store(entry)
 
     def _unblock(self, scope: str, blocked: _Scope) -> None:
         """The message that the others of its scope waited for is done with: they are next, up to one that fails too."""
@@ -466,7 +479,7 @@ class Dispatcher:
             self._resumed.append(message)
         else:
             del self._scopes[scope]
-        self._lock.notify_all()
+        self.lock.notify_all()
 
     def _deliver(self, message: Message) -> Message:
         entry, index = message.entry, message.index
@@ -475,26 +488,24 @@ class Dispatcher:
             again = type(message)(message.data, entry, index)
             entry.latest[index] = again
             if index in entry.deliveries:
-                self._note.happened("redelivered", self, entry, index, "")
+                self._record("redelivered", entry, 1 << index)
             entry.deliveries[index] = tried.attempts + (0 if entry.is_ahead(index) else 1)
             message = again
         self.in_flight += 1
-        if self._policy.ttr is not None:
-            self._times.append((time.monotonic() + self._policy.ttr, message))
+        if self.ttr is not None:
+            self._times.append((time.monotonic() + self.ttr, message))
         return message
 
-    def reserve(self, message: Message) -> Future[None] | None:
+    def _note_delivery(self, message: Message) -> Future[None] | None:
         """Note in the ledger that a message is delivered; the Future to wait for before it is, if there is need."""
-        if self._careful <= 0:
-            return None
         self._careful -= 1
         entry, index = message.entry, message.index
-        if entry.reserved >> index & 1 and entry.deliveries.get(index, 1) == 1:
+        if entry.noted >> index & 1 and entry.deliveries.get(index, 1) == 1:
             return None
         tried = entry.tries.get(index)
         if tried is not None:
             entry.tries[index] = Try(entry.deliveries[index], error=tried.error)
-            entry.reserved |= 1 << index
+            entry.noted |= 1 << index
         else:
             last = min(index + AHEAD, entry.count)
             for each in range(index, last):
@@ -502,86 +513,85 @@ class Dispatcher:
                     last = each
                     break
                 entry.tries[each] = Try(1)
-            entry.reserved |= (1 << last) - (1 << index)
-            entry.deliveries[index] = 1  # those behind it are only reserved: given back, this one comes a second time
+            entry.noted |= (1 << last) - (1 << index)
+            entry.deliveries[index] = 1  # the others are only noted: see is_ahead
         return self.ownership.mark(entry, wait=True)
 
     # -- taking back ---------------------------------------------------------------------------------------------
 
-    def ack(self, entry: EntryState, message: Message) -> Future[None] | None:
-        """Done with; when that is stored, the result is."""
-        with self._lock:
-            entry.check(message)
-            self.settle(entry, message)
-            return self.store(entry, wait=True)
+    def acked(self, entry: EntryState, message: Message, *, wait: bool) -> Future[None] | None:
+        """Commit the ack of a message that its entry has noted, with the lock held; the Future, if asked for."""
+        self._settled(message)
+        return self.store(entry, wait=wait)
 
     def store(self, entry: EntryState, *, wait: bool = False) -> Future[None] | None:
-        """Commit what is done with of an entry, with the lock held; then the gaps behind it, if nothing is left."""
+        """Commit what is done with of an entry, with the lock held; if that is all of it, gaps behind it may go too."""
         stored = self.ownership.mark(entry, wait=wait)
-        if entry.complete:
+        if entry.done == (1 << entry.count) - 1:
             self._gaps.finished(entry.sequence)
         return stored
 
     def unflagged(self) -> None:
-        """Publishers send again: the gaps that said that they did not need not stay for that. With the lock held."""
+        """The full flag is cleared, so gaps need not stay on its account. With the lock held."""
         self._gaps.unflagged()
 
-    def settle(self, entry: EntryState, message: Message) -> None:
-        """Done with, with the lock held; to be marked afterwards."""
-        entry.finish((message.index,))
+    def _settled(self, message: Message) -> None:
+        """A message is acked: it is no longer in flight, and the next one of its scope may be delivered."""
         self._no_longer_in_flight()
         self.handled += 1
         if self._scopes:
             self._advance(message)
 
     def set_done(self, messages: list[Message]) -> None:
-        """Note that these are done with, if all of them are ours; for a transaction, which commits that."""
-        with self._lock:
+        """Note that these messages are done with, for a transaction that commits it; raise if one is not in flight."""
+        with self.lock:
             for message in messages:
                 message.entry.check(message)
             for message in messages:
                 message.entry.done |= 1 << message.index
 
     def end_transaction(self, messages: list[Message], stored: bool) -> None:
-        """They are done with now, or not after all."""
-        with self._lock:
+        """The transaction of `set_done` is over: its messages are done with if it was stored, else in flight again."""
+        with self.lock:
             for message in messages:
                 if stored:
-                    self.settle(message.entry, message)
+                    message.entry.finish((message.index,))
+                    self._settled(message)
                     if message.entry.complete:
                         self._gaps.finished(message.entry.sequence)
                 else:
                     message.entry.done &= ~(1 << message.index)
 
     def stored(self, entry: EntryState, places: int, zxid: int | None) -> None:
-        """Acks are stored."""
-        self._note.ranged("acked", self, entry, places, zxid)
+        """Acks are stored: a bit for each message."""
+        self._record("acked", entry, places, zxid=zxid)
 
     def settle_all(self, entry: EntryState, messages: list[Message]) -> None:
-        """The same for many messages of one entry."""
+        """Note the ack of many messages of one entry, with the lock held; `store` is to follow."""
         if self._scopes:
             for message in messages:
-                self.settle(entry, message)
+                entry.finish((message.index,))
+                self._settled(message)
             return
         entry.finish([message.index for message in messages])
         self._no_longer_in_flight(len(messages))
         self.handled += len(messages)
 
     def _no_longer_in_flight(self, count: int = 1) -> None:
-        """So many less are in flight."""
+        """Count so many messages as no longer in flight."""
         self.in_flight -= count
         if self.crowded:
             self.crowded = False
-            self._lock.notify_all()
+            self.lock.notify_all()
 
     def put_back(self, message: Message) -> None:
-        """What was taken was not delivered after all, and is the next one again; with the lock held."""
+        """A message that was taken reached nobody: it is the next one again. With the lock held."""
         entry, index = message.entry, message.index
         if self.lost is not None or not entry.is_in_flight(message):
             return
         self._no_longer_in_flight()
         self._times = deque(each for each in self._times if each[1] is not message)
-        entry.deliveries.pop(index, None)  # what was reserved for it still is
+        entry.deliveries.pop(index, None)  # it stays noted in the ledger
         scope = self._scope(message)
         blocked = None if scope is None else self._scopes.get(scope)
         if scope is not None and blocked is not None and blocked.messages[0][:2] == (entry.sequence, index):
@@ -591,16 +601,8 @@ class Dispatcher:
             self._resumed.appendleft(message)
             self._parked += 1
 
-    def done(self, message: Message) -> None:
-        """Done with; stored soon. For handlers and loops, whose ack nobody waits for."""
-        entry: EntryState = message.entry
-        with self._lock:
-            entry.check(message)
-            self.settle(entry, message)
-            self.store(entry)  # before anybody sees that nothing is in flight, and gives the partition back
-
     def _advance(self, message: Message) -> None:
-        """A message of a scope that others wait for is done with: it is the next one's turn."""
+        """A message is done with: deliver those of its scope that waited for it."""
         scope = self._scope(message)
         blocked = None if scope is None else self._scopes.get(scope)
         if scope is None or blocked is None or not blocked.messages:
@@ -609,20 +611,15 @@ class Dispatcher:
             return
         self._unblock(scope, blocked)
 
-    def fail(self, entry: EntryState, message: Message, error: str, delay: float | None = None) -> Future[None] | None:
-        """To be delivered again after a while, or never: then it is a dead letter."""
-        with self._lock:
-            entry.check(message)
-            return self._fail(entry, message, error, delay)
-
     def fail_quietly(self, message: Message, error: str) -> None:
-        """The same for a handler that raised; nobody waits until it is stored."""
+        """A handler raised: deliver the message again, if it is in flight. Nobody waits until that is stored."""
         entry: EntryState = message.entry
-        with self._lock:
+        with self.lock:
             if self.lost is None and entry.is_in_flight(message):
-                self._fail(entry, message, error, None)
+                self.failed(entry, message, error, None)
 
-    def _fail(self, entry: EntryState, message: Message, error: str, delay: float | None) -> Future[None] | None:
+    def failed(self, entry: EntryState, message: Message, error: str, delay: float | None) -> Future[None] | None:
+        """Deliver a message in flight again after a while, or make it a dead letter; with the lock held."""
         index, attempts = message.index, entry.attempts(message.index)
         if self._policy.is_last(attempts):
             self._no_longer_in_flight()
@@ -631,7 +628,7 @@ class Dispatcher:
         entry.tries[index] = Try(attempts, due, error[:LONGEST_ERROR])
         entry.touched.pop(index, None)
         self._no_longer_in_flight()
-        self._note.happened("nacked", self, entry, index, error)
+        self._record("nacked", entry, 1 << index, reason=error or None)
         scope = self._scope(message)
         blocked = None if scope is None else self._scopes.get(scope)
         place = blocked.place(entry.sequence, index) if blocked is not None else None
@@ -646,23 +643,21 @@ class Dispatcher:
         self._wait(scope, message, due)
         return self.ownership.mark(entry, wait=True)
 
-    def reject(self, entry: EntryState, message: Message, reason: str) -> Future[None] | None:
-        """To the dead letters."""
-        with self._lock:
-            entry.check(message)
-            self._no_longer_in_flight()
-            return self._make_dead_letter(entry, message.index, message, reason)
+    def rejected(self, entry: EntryState, message: Message, reason: str) -> Future[None] | None:
+        """Make a message in flight a dead letter, with the lock held."""
+        self._no_longer_in_flight()
+        return self._make_dead_letter(entry, message.index, message, reason)
 
     def _make_dead_letter(
         self, entry: EntryState, index: int, message: Message | None, reason: str, error: str = ""
     ) -> Future[None] | None:
-        """Done with, and a dead letter."""
+        """Note that a message is done with, and commit that together with a dead letter of it."""
         frame = self._alone(entry, index)
         letter = encode(DeadLetter(frame, reason, time.time(), entry.attempts(index), error[:LONGEST_ERROR]))
-        entry.otherwise |= 1 << index
-        entry.add_letter(index, Create(self._letter(len(letter)), letter, sequence=True))
+        entry.discarded |= 1 << index
+        entry.add_dead_letter(index, Create(self._letter_path(len(letter)), letter, sequence=True))
         entry.finish((index,))
-        self._note.happened("dead", self, entry, index, reason)
+        self._record("dead", entry, 1 << index, reason=reason or None)
         if message is not None and self._scopes:
             self._advance(message)
         return self.store(entry, wait=True)
@@ -675,15 +670,8 @@ class Dispatcher:
         number = index if entry.numbers is None else entry.numbers[index]
         return frames.encode(entry.producer, entry.seq, entry.published_at, [packed], [number], entry.topic)
 
-    def touch(self, entry: EntryState, message: Message) -> None:
-        """Its time to run begins anew."""
-        with self._lock:
-            entry.check(message)
-            if self._policy.ttr is not None:
-                entry.touched[message.index] = time.monotonic() + self._policy.ttr
-
     def time_out(self) -> bool:
-        """Take back what has been in flight for longer than its time to run; True if there was anything."""
+        """Fail the messages that have been in flight for longer than their time to run; True if there were any."""
         found = False
         now = time.monotonic()
         while self._times and self.lost is None:
@@ -701,23 +689,12 @@ class Dispatcher:
                 self._times.append((prolonged, message))
                 continue
             found = True
-            self._fail(entry, message, f"{LATE} {self._policy.ttr:g} s", None)
+            self.failed(entry, message, f"{LATE} {self.ttr:g} s", None)
         return found
 
-    def wait_until_stored(self, stored: Future[None] | None, message: Message) -> None:
-        """Wait until it is stored."""
-        if stored is None:
-            return
-        try:
-            stored.result(self.patience)
-        except TimeoutError as error:
-            raise ConnectionLost("ZooKeeper did not answer; this is kept, and sent when it is back") from error
-        except ZkmsError as error:
-            raise LostOwnership(message.id, str(error), outcome_unknown=isinstance(error, Unsure)) from error
-
     def drop(self) -> None:
-        """It is not ours any more: forget all that was fetched."""
-        with self._lock:
+        """The partition is not ours any more: forget all that was fetched."""
+        with self.lock:
             for entry, _ in self._stack:
                 entry.latest.clear()
             for _, message in self._times:

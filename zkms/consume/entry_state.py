@@ -1,15 +1,18 @@
-"""An entry of a durable subscription or a group, in flight: which of its messages are done with."""
+"""An entry whose messages are acked one by one: which of them are in flight, failed, or done with."""
 
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
+from zkms.consume.ownership import Ownership, Unsure
+from zkms.context import Context
 from zkms.deliver.inbox import Fetched
-from zkms.errors import AlreadyAcked, InvalidArgument, LostOwnership
+from zkms.errors import AlreadyAcked, ConnectionLost, InvalidArgument, LostOwnership, ZkmsError
 from zkms.message.frame import Frame
 from zkms.message.message import Message
 from zkms.tree.records import Part, Try
@@ -17,57 +20,51 @@ from zkms.zookeeper.operations import Operation
 
 LATE = "not done within"
 RETURNED = "it was given back by nak()"
-OVERDUE = "its time to run was over, and it is given out again"
+OVERDUE = "its time to run was over, and it is delivered again"
 
 
 class EntryDispatcher(Protocol):
     """What an entry needs of the one that delivers its messages."""
 
     topic: str
-    owner: object
+    owner: Context
     patience: float
+    lock: threading.Condition
+    ownership: Ownership
+    ttr: float | None
 
-    @property
-    def lost(self) -> str | None: ...
+    def acked(self, entry: EntryState, message: Message, *, wait: bool) -> Future[None] | None: ...
 
-    def ack(self, entry: EntryState, message: Message) -> Future[None] | None: ...
+    def failed(self, entry: EntryState, message: Message, error: str, delay: float | None) -> Future[None] | None: ...
 
-    def fail(
-        self, entry: EntryState, message: Message, error: str, delay: float | None = None
-    ) -> Future[None] | None: ...
-
-    def reject(self, entry: EntryState, message: Message, reason: str) -> Future[None] | None: ...
-
-    def touch(self, entry: EntryState, message: Message) -> None: ...
+    def rejected(self, entry: EntryState, message: Message, reason: str) -> Future[None] | None: ...
 
     def stored(self, entry: EntryState, places: int, zxid: int | None) -> None: ...
 
-    def wait_until_stored(self, stored: Future[None] | None, message: Message) -> None: ...
-
 
 class EntryState:
-    """Guarded by its dispatcher's lock."""
+    """An entry of a durable subscription or a group. Guarded by its dispatcher's lock."""
 
     __slots__ = (
+        "_dead_letters",
         "_known",
-        "_letters",
         "_sent",
         "count",
         "deliveries",
+        "discarded",
         "dispatcher",
         "done",
         "extras",
         "frame",
         "latest",
+        "noted",
         "numbers",
-        "otherwise",
         "path",
         "plain",
         "priority",
         "producer",
         "published_at",
         "replies",
-        "reserved",
         "seq",
         "sequence",
         "size",
@@ -102,16 +99,16 @@ class EntryState:
         """Messages that were delivered again: only the latest counts."""
         self.touched: dict[int, float] = {}
         """Until when messages have time to run, where that was prolonged."""
-        self.reserved = 0
-        """A bit for each message that was noted as delivered, in the ledger, before it was."""
+        self.noted = 0
+        """A bit for each message that was noted in the ledger as delivered before it was."""
         expires = frame.extras is not None and any(extra is not None and extra.expires for extra in frame.extras)
         self.plain = part is None and not expires
         """Whether nothing has to be looked at before a message is delivered."""
-        self._letters: list[tuple[int, Operation]] = []
-        self.otherwise = 0
-        """Bits of those that are done with without an ack: expired, or dead."""
+        self._dead_letters: list[tuple[int, Operation]] = []
+        self.discarded = 0
+        """A bit for each message that is done with without an ack: expired, or a dead letter."""
         self._sent = self._known = self.done
-        """What was said last to be done with, and what is known to be stored of it."""
+        """What the last snapshot had as done with, and what is known to be stored of it."""
 
     # -- for the ledger ------------------------------------------------------------------------------------------
 
@@ -121,10 +118,10 @@ class EntryState:
         return self.done == (1 << self.count) - 1
 
     def snapshot(self) -> tuple[Part | None, list[Operation]]:
-        """What the ledger has to know of it, None if all is done with; and dead letters to be created, once."""
+        """What the ledger has to say of this entry, None if all is done with; and dead letters to create, each once."""
         done = self._sent = self.done
-        letters = [operation for index, operation in self._letters if done >> index & 1]
-        self._letters = [(index, operation) for index, operation in self._letters if not done >> index & 1]
+        letters = [operation for index, operation in self._dead_letters if done >> index & 1]
+        self._dead_letters = [(index, operation) for index, operation in self._dead_letters if not done >> index & 1]
         if done == (1 << self.count) - 1:
             return None, letters
         first = ((~done & (done + 1)).bit_length() or 1) - 1  # messages below this are done with
@@ -133,14 +130,14 @@ class EntryState:
         return Part(first, f"{more:x}" if more else "", tries), letters
 
     def committed(self, zxid: int | None) -> None:
-        """What the last snapshot said is stored."""
-        new, self._known = self._sent & ~self._known & ~self.otherwise, self._sent
+        """What the last snapshot said is stored, by this transaction if that is known."""
+        new, self._known = self._sent & ~self._known & ~self.discarded, self._sent
         if new:
             self.dispatcher.stored(self, new, zxid)
 
-    def add_letter(self, index: int, operation: Operation) -> None:
-        """A dead letter that is created when the message is done with."""
-        self._letters.append((index, operation))
+    def add_dead_letter(self, index: int, operation: Operation) -> None:
+        """Create a dead letter in the commit in which the message is done with."""
+        self._dead_letters.append((index, operation))
 
     # -- for a message -------------------------------------------------------------------------------------------
 
@@ -149,57 +146,79 @@ class EntryState:
         return self.deliveries.get(index, 1)
 
     def ack(self, message: Message) -> None:
-        """Done with; returns when that is stored."""
-        self.dispatcher.wait_until_stored(self.start_ack(message), message)
+        """Note that a message is done with, and return when that is stored."""
+        self.wait_until_stored(self.start_ack(message), message)
 
     def nak(self, message: Message, delay: float | None, error: str | None) -> None:
-        """To be delivered again."""
-        self.dispatcher.wait_until_stored(self.start_nak(message, delay, error), message)
+        """Deliver a message again, or make it a dead letter if that was its last attempt."""
+        self.wait_until_stored(self.start_nak(message, delay, error), message)
 
     def touch(self, message: Message) -> None:
-        """Its time to run begins anew."""
-        self.dispatcher.touch(self, message)
+        """Let the time to run of a message begin anew."""
+        with self.dispatcher.lock:
+            self.check(message)
+            if self.dispatcher.ttr is not None:
+                self.touched[message.index] = time.monotonic() + self.dispatcher.ttr
 
     def reject(self, message: Message, reason: str) -> None:
-        """To the dead letters."""
-        self.dispatcher.wait_until_stored(self.start_reject(message, reason), message)
+        """Make a message a dead letter."""
+        self.wait_until_stored(self.start_reject(message, reason), message)
+
+    def wait_until_stored(self, stored: Future[None] | None, message: Message) -> None:
+        """Wait until what was done with a message is stored, or raise `ConnectionLost` or `LostOwnership`."""
+        if stored is None:
+            return
+        try:
+            stored.result(self.dispatcher.patience)
+        except TimeoutError as error:
+            raise ConnectionLost("ZooKeeper did not answer; this is kept, and sent when it is back") from error
+        except ZkmsError as error:
+            raise LostOwnership(message.id, str(error), outcome_unknown=isinstance(error, Unsure)) from error
 
     # The same without waiting: when the result is done, it is stored. None if there is nothing to wait for.
 
-    def start_ack(self, message: Message) -> Future[None] | None:
-        """Done with."""
-        return self.dispatcher.ack(self, message)
+    def start_ack(self, message: Message, *, wait: bool = True) -> Future[None] | None:
+        """Note that a message is done with; with `wait=False` that is stored soon, and there is no Future."""
+        with self.dispatcher.lock:  # it is committed before anybody sees that nothing is in flight
+            self.check(message)
+            self.finish((message.index,))
+            return self.dispatcher.acked(self, message, wait=wait)
 
     def start_nak(self, message: Message, delay: float | None, error: str | None) -> Future[None] | None:
-        """To be delivered again."""
+        """Deliver a message again, or make it a dead letter if that was its last attempt."""
         if delay is not None and (not isinstance(delay, (int, float)) or not 0 <= delay < math.inf):
             raise InvalidArgument(f"delay must be a number of seconds that is not negative, not {delay!r:.60}")
         if error is not None and not isinstance(error, str):
             raise InvalidArgument(f"error must be a str, not {error!r:.60}")
-        return self.dispatcher.fail(self, message, error or "nak", delay)
+        with self.dispatcher.lock:
+            self.check(message)
+            return self.dispatcher.failed(self, message, error or "nak", delay)
 
     def start_reject(self, message: Message, reason: str) -> Future[None] | None:
-        """To the dead letters."""
+        """Make a message a dead letter."""
         if not isinstance(reason, str) or not reason:
             raise InvalidArgument(f"reject: give the reason as a str, not {reason!r:.60}")
-        return self.dispatcher.reject(self, message, f"rejected: {reason}")
+        with self.dispatcher.lock:
+            self.check(message)
+            return self.dispatcher.rejected(self, message, f"rejected: {reason}")
 
     def check(self, message: Message) -> None:
         """`AlreadyAcked` or `LostOwnership`, unless the message is in flight."""
         index = message.index
         if self.done >> index & 1:
             raise AlreadyAcked(message.id)
-        if self.dispatcher.lost is not None:
-            raise LostOwnership(message.id, self.dispatcher.lost)
+        lost = self.dispatcher.ownership.lost
+        if lost is not None:
+            raise LostOwnership(message.id, lost)
         if self.latest.get(index, message) is not message:
             raise LostOwnership(message.id, OVERDUE)
         if self.tries and not self.is_in_flight(message):
             raise LostOwnership(message.id, OVERDUE if self.tries[index].error.startswith(LATE) else RETURNED)
 
     def check_all(self, messages: list[Message]) -> None:
-        """The same for many messages of this entry, none of them twice."""
+        """`check` for many messages of this entry; none of them may be there twice."""
         seen = self.done
-        careful = bool(self.latest or self.tries) or self.dispatcher.lost is not None
+        careful = bool(self.latest or self.tries) or self.dispatcher.ownership.lost is not None
         for message in messages:
             bit = 1 << message.index
             if seen & bit:
@@ -209,8 +228,8 @@ class EntryState:
                 self.check(message)
 
     def is_ahead(self, index: int) -> bool:
-        """Whether a message was reserved by us, ahead of its turn, and not delivered yet."""
-        return bool(self.reserved >> index & 1) and index not in self.deliveries
+        """Whether a message was noted in the ledger by us, and not delivered yet."""
+        return bool(self.noted >> index & 1) and index not in self.deliveries
 
     def is_in_flight(self, message: Message) -> bool:
         """Whether a message is in flight."""
@@ -231,7 +250,7 @@ class EntryState:
         return bool(expires) and time.time() >= expires
 
     def finish(self, indexes: Iterable[int]) -> None:
-        """Note what is done with."""
+        """Note that these messages are done with."""
         done = self.done
         for index in indexes:
             done |= 1 << index

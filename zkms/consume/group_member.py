@@ -58,7 +58,7 @@ class MemberConsumer(Protocol):
         ...
 
     def end(self, number: int, timeout: float) -> None:
-        """A partition is to be given back."""
+        """A partition is to be released."""
         ...
 
     def removed(self) -> None:
@@ -66,14 +66,14 @@ class MemberConsumer(Protocol):
         ...
 
     def release_rest(self) -> None:
-        """Give back what could not be given back before."""
+        """Release what could not be released before."""
         ...
 
     pace: float
     """Seconds that a message takes its handler."""
 
     def tend(self) -> bool:
-        """Take back what was in flight for too long; True if its handler is stuck."""
+        """Fail what was in flight for too long; True if its handler is stuck."""
         ...
 
 
@@ -104,11 +104,11 @@ class GroupMember:
         self._consumer = consumer
         self._generation = 0
         self._leaving: dict[int, float] = {}
-        """Partitions that are to be given back, and until when their messages in flight are waited for."""
+        """Partitions that are to be released, and until when their messages in flight are waited for."""
         self._pauses: dict[int, tuple[float, float]] = {}
         """Partitions that we could not write: how long they are left alone, and until when."""
         self.ttr = 30.0
-        """Seconds that messages in flight are waited for, before a partition is given back."""
+        """Seconds that messages in flight are waited for before a partition is released."""
         self._closed = False
         self._ends = 0.0
         """Until when what is done with may be stored, once it is closed."""
@@ -208,7 +208,7 @@ class GroupMember:
         """Whether a client is a member, and was one already at a transaction.
 
         One that has closed its subscription while ZooKeeper did not answer, or was killed, and is back under the same
-        name, does not know of what it has not given back.
+        name, does not know of what it has not released.
         """
         try:
             check_name("client", client)
@@ -230,7 +230,7 @@ class GroupMember:
         self.wake.set()
 
     def close(self, timeout: float) -> None:
-        """Give all back, and leave; what waits for ZooKeeper now does so as soon as it can."""
+        """Release all partitions and leave the group, within `timeout` seconds or else when ZooKeeper answers."""
         self._ends = time.monotonic() + timeout
         self._closed = True
         self.wake.set()
@@ -242,7 +242,7 @@ class GroupMember:
             for number in list(self._consumer.dispatchers):
                 self._consumer.end(number, max(0.0, self._ends - time.monotonic()))
         except ZkmsError as error:
-            log.warning("%s of %r could not be given back: %s", self._name, self._topic, error)
+            log.warning("%s of %r could not be released: %s", self._name, self._topic, error)
         self.leave()
 
     def _run(self) -> None:
@@ -344,13 +344,13 @@ class GroupMember:
         if members and min(members) == self._me:
             plan = self._planner.improve(plan, members, stat.version)
         mine = {number for number, member in plan.lanes.items() if member == self._me} if not self._stuck else set()
-        self._give_up(mine)
+        self._release(mine)
         for number in sorted(mine - self._consumer.dispatchers.keys()):
             if not self._closed and not self._is_paused(number):
                 self._claim(number)
 
-    def _give_up(self, mine: set[int]) -> None:
-        """What the plan takes from us: when nothing is in flight, or its time to run is over."""
+    def _release(self, mine: set[int]) -> None:
+        """Release what is not `mine` by the plan, once nothing of it is in flight, or its time to run is over."""
         now = time.monotonic()
         for number, dispatcher in list(self._consumer.dispatchers.items()):
             if number in mine and number not in self._leaving:

@@ -1,4 +1,4 @@
-"""The ownership of a partition: what is done with is committed in order, each time at the version that we know.
+"""The ownership of a partition: acks are committed to its ledger, each time at the version that we know.
 
 A commit is one transaction: write the ledger, delete the entries that are wholly done with, create dead letters.
 Whoever takes the partition over writes the ledger too, so our next commit is refused and the partition is lost: nobody
@@ -42,22 +42,22 @@ BATCH = 500
 """Entries in one commit at the most."""
 BATCH_BYTES = MAX_TRANSACTION // 2
 RETRY_AFTER = 0.5
-GIVEN_BACK = "it was given back"
+RELEASED = "it was released"
 
 
 class CommitProgress(Protocol):
-    """An entry of the partition, of which something is done with."""
+    """An entry of the partition, of which something is to be committed."""
 
     path: str
     sequence: int
 
     @property
     def complete(self) -> bool:
-        """Whether all of it is."""
+        """Whether all of its messages are done with."""
         ...
 
     def snapshot(self) -> tuple[Part | None, list[Operation]]:
-        """What is done with, None if all is; and dead letters to be created along with it, once."""
+        """What is done with of it, None if all is; and dead letters to create in the same commit, each once."""
         ...
 
     def committed(self, zxid: int | None) -> None:
@@ -66,14 +66,14 @@ class CommitProgress(Protocol):
 
 
 class Claim(NamedTuple):
-    """A ledger that is ours, whether its last owner had given it back, and the transaction that made it ours."""
+    """A ledger that is ours, whether its last owner had released it, and the transaction that made it ours."""
 
     ledger: Ledger
     version: int
     clean: bool
     zxid: int
     former: str = ""
-    """Who had not given it back."""
+    """The owner that had not released it."""
     ended: int = 0
     """The transaction after which that one cannot have read anything; 0 if nobody has looked."""
 
@@ -143,7 +143,7 @@ class Watermark:
         self._reached[priority] = max(self._before.get(priority, 0), sequence)
 
     def noted(self, ledger: Ledger) -> Ledger:
-        """With the word for the next owner."""
+        """The ledger, with what the next owner has to know."""
         doubtful = self.doubtful()
         handed = None if doubtful is None else self._reached
         return Ledger(ledger.owner, ledger.claim, ledger.epoch, ledger.parts, handed, doubtful or 0)
@@ -168,7 +168,7 @@ def first_after(session: Session, queue: str, zxid: int) -> int:
 
 
 class Unsure(Closed):
-    """Lost, and nobody can tell whether the last commit was carried out before that."""
+    """The partition is lost, and nobody can tell whether the last commit was carried out before that."""
 
 
 class _Commit:
@@ -194,10 +194,10 @@ class Ownership:
         """The transaction that made it ours: grows with each owner, also where a subscription was given up and made
         anew, and its epochs with it."""
         self.parts: dict[int, Part] = dict(claimed.ledger.parts)
-        """What was done with of each entry when we took the partition over, and what we have committed since."""
+        """What is done with of each entry, as the ledger said when we claimed it, and as we have committed since."""
         self.watermark = Watermark(claimed.ledger, clean=claimed.clean)
         self.lost: str | None = None
-        """Why it is not ours any more."""
+        """Why the partition is not ours any more; None while it is."""
         self.refused = False
         """Whether that is because ZooKeeper refuses what we write: who claims the partition again meets the same."""
         self.path = path
@@ -239,7 +239,7 @@ class Ownership:
         return len(self._dirty) + (len(commit.entries) if commit is not None else 0)
 
     def forget(self, there: Container[int]) -> None:
-        """Of the entries that the ledger knows of, only these are still there: drop the others from it."""
+        """Drop all entries from the ledger but these, which are the ones that are still in the queue."""
         with self._idle:
             gone = {sequence for sequence in self.parts if sequence not in there and sequence not in self._dirty}
             if not gone:
@@ -250,7 +250,7 @@ class Ownership:
         self.flush()
 
     def flush(self) -> None:
-        """Send what waits, unless a commit is under way, whose end will."""
+        """Send what waits to be committed; while a commit is under way, its answer does that."""
         with self._idle:
             waits = self._dirty or self._stale
             if self._commit is not None or self._paused or not waits or self.lost is not None:
@@ -278,7 +278,8 @@ class Ownership:
             if part is None:
                 added.append(Delete(entry.path))
             operations += added
-            size += transaction_size(added, self._session.overhead)
+            if self._dirty:  # else nothing follows that might not fit
+                size += transaction_size(added, self._session.overhead)
             entries.append((entry, futures))
         ledger = msgspec.structs.replace(self._ledger, parts=parts)
         commit = _Commit(ledger, self._version, entries)
@@ -349,7 +350,7 @@ class Ownership:
             self._refuse(commit, error, f"its entries cannot be deleted: {error.cause}")
 
     def _refuse(self, commit: _Commit, error: ZkmsError, reason: str) -> None:
-        """What waits to be committed would be refused again and again."""
+        """Lose the partition, since what waits to be committed would be refused again and again."""
         log.error("%s: %s", self.path, reason)
         self.refused = True
         self._fail(commit, error)
@@ -363,7 +364,7 @@ class Ownership:
         self._later(commit)
 
     def _make_shelf(self, commit: _Commit, letter: str) -> None:
-        """The place for the subscription's dead letters."""
+        """Make the parent of the subscription's dead letters, then send the commit again."""
         shelf = letter.rpartition("/")[0]
 
         def made(then: Callable[[], None], error: ZkmsError | None) -> None:
@@ -441,7 +442,7 @@ class Ownership:
     # -- ends ----------------------------------------------------------------------------------------------------
 
     def verify(self) -> None:
-        """Look whether it is still ours, and lose it if not; not on the connection's thread."""
+        """Look whether the partition is still ours, and lose it if not; not on the connection's thread."""
         with self._idle:
             if self._commit is not None or self.lost is not None:
                 return  # a commit under way will tell
@@ -455,7 +456,7 @@ class Ownership:
             self._lose("another process has taken it over")
 
     def renew(self) -> None:
-        """Write the ledger, if it is ours: we are a new member, and others may take what was written before that."""
+        """Write the ledger, if it is ours: others may claim what was written before we became a member."""
         with self._idle:
             self._stale = self.lost is None
         self.flush()
@@ -470,23 +471,23 @@ class Ownership:
             )
 
     def release(self) -> bool:
-        """Give the partition back, so that the next one need not wait for our session's end. After drain().
+        """Release the partition, so that the next owner need not wait for our session's end. After drain().
 
         False if it is to be tried again, lest nobody can have the partition while our session lives.
         """
         with self._idle:
-            if self.lost not in (None, GIVEN_BACK):
+            if self.lost not in (None, RELEASED):
                 return True
             if self._commit is not None:
                 return False
-            self.lost = GIVEN_BACK
+            self.lost = RELEASED
         free = self.watermark.noted(Ledger("", "", self.epoch, self.parts))
         try:
             self._session.multi([SetData(self.path, encode(free), self._version)])
         except TransactionFailed as error:
-            log.info("%s is given back, or another's, already: %s", self.path, error)
+            log.info("%s is released already, or has another owner: %s", self.path, error)
         except ConnectionLost as error:
-            log.info("%s could not be given back yet: %s", self.path, error)
+            log.info("%s could not be released yet: %s", self.path, error)
             return False
         return True
 
@@ -508,7 +509,7 @@ class Ownership:
             return self._paused
 
     def operations(self, entries: list[CommitProgress]) -> tuple[Ledger, list[Operation]]:
-        """What commits these entries, while we are seized."""
+        """The operations that commit these entries, for the transaction that we are paused for."""
         with self._idle:
             before, self._dirty = self._dirty, {entry.sequence: (entry, []) for entry in entries}
             stale = self._stale
@@ -517,7 +518,7 @@ class Ownership:
         return commit.ledger, commit.operations
 
     def resume(self, committed: Ledger | None, entries: list[CommitProgress]) -> None:
-        """Go on by ourselves; `committed` is the ledger as the transaction has written it."""
+        """End `pause`; `committed` is the ledger as the transaction has written it, None if it was not carried out."""
         done: list[Future[None]] = []
         with self._idle:
             self._paused = False

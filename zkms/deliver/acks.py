@@ -19,7 +19,7 @@ from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import MAX_TRANSACTION, Delete, transaction_size
 from zkms.zookeeper.session import Session, State, failed_with
 
-log = logging.getLogger("zkms.acks")
+log = logging.getLogger("zkms.deliver")
 BATCH = 500
 BATCH_BYTES = MAX_TRANSACTION // 2
 
@@ -40,7 +40,7 @@ class Acks:
         self.flush()
 
     def flush(self) -> None:
-        """Send what waits, unless a transaction is under way, whose end will."""
+        """Send what waits; while a transaction is under way, its answer does that."""
         with self._idle:
             if self._under_way or not self._waiting or self._session.state is not State.CONNECTED:
                 return
@@ -48,7 +48,8 @@ class Acks:
             size = 0
             while self._waiting and len(batch) < BATCH and size < BATCH_BYTES:
                 batch.append(self._waiting.popleft())
-                size += transaction_size([Delete(batch[-1])], self._session.overhead)
+                if self._waiting:  # else nothing follows that might not fit
+                    size += transaction_size([Delete(batch[-1])], self._session.overhead)
             self._under_way += 1
         self._send(batch)
 

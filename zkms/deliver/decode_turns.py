@@ -40,7 +40,7 @@ class DecodeTurn:
     """One subscription's turns; used by its delivery thread only."""
 
     def __init__(self) -> None:
-        self._held: threading.Lock | None = None
+        self._taken: threading.Lock | None = None
         self._without = 0
 
     def begin(self, messages: int) -> None:
@@ -54,12 +54,12 @@ class DecodeTurn:
             if not _Process.turn.acquire(timeout=PATIENCE):
                 _Process.turn = threading.Lock()
                 _Process.turn.acquire()
-            self._held = _Process.turn
+            self._taken = _Process.turn
 
     def end(self) -> None:
         """When its messages are done with."""
-        held, self._held = self._held, None
-        if held is not None:
-            held.release()
-            if held is not _Process.turn:
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            taken.release()
+            if taken is not _Process.turn:
                 self._without = WITHOUT

@@ -95,7 +95,7 @@ class PriorityDeque(Generic[T]):
 
 
 class Inbox:
-    """First in, first out, by priority; `drained` is called when there is room again."""
+    """A bounded queue, by priority and then in order; `drained` is called when there is room again."""
 
     def __init__(self, prefetch: int, drained: Callable[[], None]) -> None:
         self._prefetch = prefetch
@@ -105,6 +105,8 @@ class Inbox:
         self._bytes = 0
         self._ready = threading.Condition()
         self._closed = False
+        self.top = -1
+        """The highest priority of what is here; -1 if nothing is."""
         self._starved = False
         """Whether the reader was refused room and waits to be told of some."""
         self.arrived: Callable[[], None] | None = None
@@ -114,11 +116,6 @@ class Inbox:
     def ready(self) -> bool:
         """Whether take() would return at once: an item is here, or none will ever be."""
         return bool(self._items) or self._closed
-
-    @property
-    def top(self) -> int:
-        """The highest priority of what is here; -1 if nothing is."""
-        return self._items.top
 
     @property
     def closed(self) -> bool:
@@ -133,12 +130,16 @@ class Inbox:
             return roomy
 
     def put(self, item: Item) -> None:
-        """Hand an item over; never blocks, as the reader asks for `room` before it fetches."""
+        """Add an item; never blocks, as the reader asks for `room` before it fetches."""
         with self._ready:
-            self._items.append(item, item.entry.priority if isinstance(item, Fetched) else 0)
+            priority = 0
             if isinstance(item, Fetched):
+                priority = item.entry.priority
                 self._messages += item.entry.messages
                 self._bytes += len(item.raw)
+            self._items.append(item, priority)
+            if priority > self.top:
+                self.top = priority
             self._ready.notify()
         if self.arrived is not None:
             self.arrived()
@@ -153,6 +154,7 @@ class Inbox:
                     return None
                 self._ready.wait(left)
             item = self._items.popleft()
+            self.top = self._items.top
             if isinstance(item, Fetched):
                 self._messages -= item.entry.messages
                 self._bytes -= len(item.raw)
@@ -169,6 +171,7 @@ class Inbox:
             self._closed = True
             if discard:
                 self._items.clear()
+                self.top = -1
             self._ready.notify_all()
         if self.arrived is not None:
             self.arrived()

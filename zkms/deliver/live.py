@@ -1,4 +1,4 @@
-"""A live subscription: from the queue to the user's hands.
+"""A live subscription: delivers the entries of its queue to a handler, or to the caller of get().
 
 The reader fills the inbox; a delivery thread (with a handler) or the caller of get/fetch/iterate takes from it.
 Messages, gaps and what cannot be read come in one order, because all of them are entries of the queue.
@@ -98,13 +98,13 @@ class Subscription:
         self._ended = ended
         self._handler = handler
         self._manual = ack == "manual"
-        self._unpacker = Decoder(topic, type, codec, make, replies)
+        self._decoder = Decoder(topic, type, codec, make, replies)
         self._on_gap = on_gap
         self._on_error = on_error
         self._closed = False
         self._inbox = Inbox(prefetch, self._drained)
         self._reader: Reader | None = None
-        self._unpacked: deque[Message | Undecodable] = deque()
+        self._decoded: deque[Message | Undecodable] = deque()
         self._entry: LiveEntry
         self._taking = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -237,18 +237,18 @@ class Subscription:
             return
         turn = DecodeTurn()
         try:
-            while (unpacked := self._next_entry(None, turn)) is not None:
-                self._hand_over(handler, unpacked)
+            while (decoded := self._next_entry(None, turn)) is not None:
+                self._handle(handler, decoded)
                 turn.end()
         finally:
             turn.end()
 
-    def _hand_over(self, handler: Handler, unpacked: DecodedEntry) -> None:
-        for item in unpacked.items:
+    def _handle(self, handler: Handler, decoded: DecodedEntry) -> None:
+        for item in decoded.items:
             if self._closed:
                 return
             if item.__class__ is not Message:  # as cheap as it gets: this runs for every message
-                self.skip(unpacked.entry, item)  # type: ignore[arg-type]
+                self.skip(decoded.entry, item)  # type: ignore[arg-type]
                 continue
             try:
                 handler(item)
@@ -257,7 +257,7 @@ class Subscription:
                 self._answer(item, error)
         self.seen = self._reached  # before the ack: who sees the entry gone may rely on it
         if not self._manual:
-            unpacked.entry.finish()
+            decoded.entry.finish()
 
     def _answer(self, message: Message, error: BaseException) -> None:
         """Whoever asked hears that the handler raised, since the message is not repeated."""
@@ -278,26 +278,26 @@ class Subscription:
             return taken, entries
         try:
             while len(taken) < count and not self._closed:
-                if not self._unpacked:
+                if not self._decoded:
                     left = 0.0 if taken else None if deadline is None else max(0.0, deadline - time.monotonic())
-                    unpacked = self._next_entry(left)
-                    if unpacked is None:
+                    decoded = self._next_entry(left)
+                    if decoded is None:
                         break
-                    self._entry = unpacked.entry
-                    self._unpacked.extend(unpacked.items)
-                item = self._unpacked.popleft()
+                    self._entry = decoded.entry
+                    self._decoded.extend(decoded.items)
+                item = self._decoded.popleft()
                 if isinstance(item, Message):
                     taken.append(item)
                 else:
                     self.skip(self._entry, item)
-                if not self._unpacked:
+                if not self._decoded:
                     entries.append(self._entry)
         finally:
             self._taking.release()
         return taken, entries
 
     def _next_entry(self, timeout: float | None, turn: DecodeTurn | None = None) -> DecodedEntry | None:
-        """The next entry that holds messages; None after `timeout` seconds without one, or when closed."""
+        """The next entry that has messages; None after `timeout` seconds without one, or when closed."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._closed:
             self.seen = self._reached
@@ -308,8 +308,8 @@ class Subscription:
                 self._reached = item.path.rpartition("/")[0], item.entry.sequence + 1
             if turn is not None and isinstance(item, Fetched):
                 turn.begin(item.entry.messages)
-            if (unpacked := self.unpack(item)) is not None:
-                return unpacked
+            if (decoded := self.unpack(item)) is not None:
+                return decoded
             if turn is not None:
                 turn.end()
         return None
@@ -357,9 +357,9 @@ class Subscription:
             return None
 
     def _messages(self, fetched: Fetched) -> DecodedEntry:
-        unpacked = self._unpacker.unpack(fetched, self._acks.add)
-        self._trail.delivered(self, unpacked.entry, len(fetched.raw), fetched.entry.priority)
-        return unpacked
+        decoded = self._decoder.decode(fetched, self._acks.add)
+        self._trail.delivered(self, decoded.entry, len(fetched.raw), fetched.entry.priority)
+        return decoded
 
     def _is_gone(self, path: str) -> bool:
         try:

@@ -10,7 +10,7 @@ from zkms.zookeeper.deletion import delete_children
 from zkms.zookeeper.operations import MAX_TRANSACTION, Create, Delete, Operation
 from zkms.zookeeper.session import Session, failed_with
 
-log = logging.getLogger("zkms.quarantine")
+log = logging.getLogger("zkms.deliver")
 MAX_KEPT = 1000
 """Entries kept for one queue: more than that is a flood, and would fill ZooKeeper's memory."""
 

@@ -1,4 +1,4 @@
-"""Reads one queue: hear of its entries, get what their names do not carry, hand over in order.
+"""Reads one queue: hears of its entries, gets the data that their names do not carry, and puts them into the inbox.
 
 A persistent watch names every entry as it is created, so a queue is listed only when reading begins, after a new
 connection, and where numbers do not fit together: a delivery costs no listing, however deep the queue. A server that is
@@ -23,7 +23,7 @@ from zkms.zookeeper.recipes import count_created
 from zkms.zookeeper.session import Session, State
 from zkms.zookeeper.wire import CREATED, DELETED
 
-log = logging.getLogger("zkms.reader")
+log = logging.getLogger("zkms.deliver")
 RETRY_AFTER = 0.5
 WINDOW = 32
 """Gets in flight for one queue at the most."""
@@ -32,7 +32,7 @@ WORN_AT = 2_000_000_000
 
 
 class _Place:
-    """A place in the order of hand-over: filled at once with a gap or what a name carries, else by an answer."""
+    """A place in the order of delivery: filled at once with a gap or the data in a name, else by an answer."""
 
     __slots__ = ("entry", "item")
 
@@ -82,7 +82,7 @@ class Reader:
         """Entries taken and not delivered, in order; the first one is waited for."""
         self._ahead = 0
         self._ahead_bytes = 0
-        """What those hold."""
+        """Their messages and bytes."""
         self._round = 0
         """Grows when what is in flight has become void, so that late answers are known as such."""
         self._missing = False
@@ -262,7 +262,7 @@ class Reader:
             self._ahead_bytes += entry.size
 
     def _mark(self, marker: Marker) -> None:
-        """Hand a gap over behind all that is being fetched."""
+        """Put a gap into the inbox behind all that is being fetched."""
         if self._places:
             self._places.append(_Place(marker, marker))
         else:

@@ -6,14 +6,15 @@ import builtins
 import time
 from collections.abc import Callable, Iterator
 from itertools import count, repeat
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from zkms.checks import Codec
 from zkms.errors import CannotDecode, InvalidArgument
-from zkms.message import frame as frames
 from zkms.message.codec import decode_with
+from zkms.message.frame import Frame
+from zkms.message.frame import decode as decode_frame
 from zkms.message.message import LiveEntry, Message, Replier
 
 
@@ -31,9 +32,6 @@ class Acknowledged(Protocol):
     """An entry whose messages are acked one by one."""
 
     replies: Replier | None
-
-
-E = TypeVar("E", bound=Acknowledged)
 
 
 class Undecodable(msgspec.Struct, frozen=True):
@@ -73,9 +71,9 @@ class Decoder:
             except (TypeError, NameError) as error:
                 raise InvalidArgument(f"type={type!r:.80} is nothing to decode into: {error}") from error
 
-    def unpack(self, fetched: RawEntry, done: Callable[[str], None]) -> DecodedEntry:
+    def decode(self, fetched: RawEntry, done: Callable[[str], None]) -> DecodedEntry:
         """The messages of an entry, or `CannotDecode` if it is no frame; `done` gets its path when all are acked."""
-        frame = frames.decode(fetched.raw)
+        frame = decode_frame(fetched.raw)
         path = fetched.path
         entry = LiveEntry(self._topic, frame, lambda: done(path), path, self._replies)
         messages = map(self._make, frame.data, repeat(entry), count())
@@ -86,7 +84,7 @@ class Decoder:
         return DecodedEntry(entry, (self._convert(message, frame.codec, fetched) for message in messages))
 
     def _unexpired(
-        self, messages: Iterator[Message], frame: frames.Frame, fetched: RawEntry
+        self, messages: Iterator[Message], frame: Frame, fetched: RawEntry
     ) -> Iterator[Message | Undecodable]:
         for message in messages:
             if message.expires is not None and time.time() >= message.expires:
@@ -94,17 +92,15 @@ class Decoder:
             else:
                 yield self._convert(message, frame.codec, fetched)
 
-    def unpack_into(
-        self, fetched: RawEntry, make: Callable[[frames.Frame], E]
-    ) -> tuple[E, Iterator[Message] | Iterator[Message | Undecodable]]:
-        """The same for an entry whose messages are acked one by one, which `make` makes of the frame."""
-        frame = frames.decode(fetched.raw)
-        entry = make(frame)
+    def messages_of(
+        self, frame: Frame, entry: Acknowledged, fetched: RawEntry
+    ) -> Iterator[Message] | Iterator[Message | Undecodable]:
+        """The messages of a frame, expired ones too, for an entry whose messages are acked one by one."""
         entry.replies = self._replies
         messages = map(self._make, frame.data, repeat(entry), count())
         if self._type is None and frame.codec is None:
-            return entry, messages
-        return entry, (self._convert(message, frame.codec, fetched) for message in messages)
+            return messages
+        return (self._convert(message, frame.codec, fetched) for message in messages)
 
     def _convert(self, message: Message, codec: str | None, fetched: RawEntry) -> Message | Undecodable:
         try:

@@ -8,7 +8,7 @@
            16  body     MessagePack: [producer, seq, published_at, data, codec, extras, numbers, topic,
                                again]
 
-`data` has what each message holds, as MessagePack's own bytes, str, map, ..., so that what was published as text
+`data` has the data of each message, as MessagePack's own bytes, str, map, ..., so that what was published as text
 arrives as text without a word about it; with a codec, each is the bytes that the codec made. `extras`, if any message
 has one, has a [key, headers, id, expires] or nil for each. `numbers` has, for a frame of which this is a part, each
 message's number less `seq`; without it they are 0, 1, 2... `topic` is said where the queue's name does not say it;

@@ -42,7 +42,7 @@ _MOVED = (NodeMissing, NodeExists, BadVersion)
 
 
 class DurableRegistration:
-    """Registers what is persistent. Thread-safe."""
+    """Registers durable subscriptions and groups. Thread-safe."""
 
     def __init__(self, session: Session, tree: Tree, client_id: str, trail: Recorder | None = None) -> None:
         self._session = session

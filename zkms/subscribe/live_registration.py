@@ -217,7 +217,7 @@ class LiveRegistration:
         """Give a subscription a new queue in one transaction that needs the old one to be empty; False if it is not.
 
         So nothing is missed, and no gap is announced. Where it is never empty, and the numbers are nearly used up, what
-        it holds is given up: that is a gap.
+        is in it is given up: that is a gap.
         """
         topic, old, new = subscription.topic, subscription.id, self._moving.get(subscription) or self.new_id()
         queue = self._tree.queue(old, topic)
@@ -271,12 +271,12 @@ class LiveRegistration:
             mine = stat is not None and state is not None and stat.ephemeralOwner == self._session_id()
             if gap is None and not (tried and mine) and (stat is not None or state is not None):
                 # Of a process with the same client_id; or of an attempt whose session has ended since, and then
-                # what was published before the next one would be missing in the middle of what it holds.
+                # what was published before the next one would be missing in the middle of what is in it.
                 subscription.id, tried = self.new_id(), False
                 continue
             vanished = state is None and gap is not None and own == subscription.id
             if vanished or (state is not None and state[0].gone):
-                # Not made again under its id: late acks of what it held would hit its successor's entries.
+                # Not made again under its id: late acks of what was in it would hit its successor's entries.
                 self._moving[subscription] = self.new_id()
                 continue
             if mine:

@@ -25,7 +25,7 @@ from kazoo.exceptions import EXCEPTIONS, ConnectionDropped
 from kazoo.handlers.threading import KazooTimeoutError
 
 from zkms.errors import ConnectionLost, ZkmsError, translate
-from zkms.zookeeper.io_thread import io_thread
+from zkms.zookeeper.io_thread import io_thread, ring
 from zkms.zookeeper.kazoo_client import Client
 from zkms.zookeeper.wire import CHILD, DELETED, NO_NODE, Request, Watch, read_event
 
@@ -105,7 +105,7 @@ class Connection:
         self._ring()
 
     def _ring(self) -> None:
-        io_thread().ring(self)
+        ring(self)
 
     def overdue(self, deadline: float) -> bool:
         """Whether nothing came for longer than `deadline` although something was asked, and nobody is busy with it."""

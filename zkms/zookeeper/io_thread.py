@@ -239,6 +239,11 @@ def io_thread() -> IoThread:
     return _io_thread
 
 
+def ring(carried: Carried) -> None:
+    """Tell the I/O thread of this process that there is something to do for a connection."""
+    _io_thread.ring(carried)
+
+
 def _renew() -> None:
     """The parent's thread is not in this process, and its sockets are not ours."""
     global _io_thread
