@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from zkms.consume.entry_state import EntryState
-from zkms.consume.ownership import Ownership
+from zkms.consume.ledger_commits import Ownership
 from zkms.context import Context
 from zkms.errors import AlreadyAcked, Closed, ConnectionLost, InvalidArgument, LostOwnership, TransactionFailed
 from zkms.message.message import Message

@@ -10,7 +10,7 @@ import pytest
 import zkms
 from tests.support.buses import Connect, Eventually
 from zkms import AlreadyAcked, AlreadySubscribed, Bus, InvalidArgument, LostOwnership, NotSubscribed, SubscriptionInUse
-from zkms.consume.ownership import Ownership
+from zkms.consume.ledger_commits import Ownership
 from zkms.tree.entry import parse_entry
 from zkms.tree.records import Ledger, decode
 from zkms.zookeeper.deletion import delete_children, delete_queue

@@ -9,7 +9,7 @@ import pytest
 import zkms
 from tests.guarantees.test_exactly_once import cuts, requests_of
 from tests.support.buses import Connect
-from zkms.consume.ownership import Ownership
+from zkms.consume.ledger_commits import Ownership
 from zkms.testing import Proxy
 
 pytestmark = pytest.mark.on_one_server

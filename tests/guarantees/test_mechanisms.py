@@ -16,8 +16,9 @@ import pytest
 import zkms
 from tests.support.buses import Connect, Eventually
 from tests.support.keys import keys_for
+from zkms.consume.claim import Claim
 from zkms.consume.dispatcher import Dispatcher
-from zkms.consume.ownership import Claim, Ownership
+from zkms.consume.ledger_commits import Ownership
 from zkms.publish.shipment import OutgoingFrame
 from zkms.tree.records import Ledger, decode
 from zkms.zookeeper.session import Session

@@ -159,28 +159,28 @@ MECHANISMS = (
     # -- durable subscriptions and groups ------------------------------------------------------------------------------
     Mechanism(
         "ledger's version in every ack",
-        "zkms/consume/ownership.py",
+        "zkms/consume/ledger_commits.py",
         "commit.operations = [SetData(self.path, encode(ledger), self._version), *operations]",
         "commit.operations = [SetData(self.path, encode(ledger), -1), *operations]",
         "tests/consume/test_durable.py::test_a_reader_that_is_asked_to_takes_over",
     ),
     Mechanism(
         "a takeover is a write",
-        "zkms/consume/ownership.py",
+        "zkms/consume/claim.py",
         "            written = session.multi([SetData(path, encode(mine), stat.version)], deadline=deadline)\n",
         "            return Claim(mine, stat.version, not former, stat.mzxid)\n",
         "tests/guarantees/test_mechanisms.py::test_a_reader_that_was_replaced_cannot_ack",
     ),
     Mechanism(
         "the ledger is asked when an ack's reply is lost",
-        "zkms/consume/ownership.py",
+        "zkms/consume/ledger_commits.py",
         "value[1].version == commit.version + 1 and commit.unsure:",
         "value[1].version == commit.version:",
         "tests/guarantees/test_lost_replies.py::test_a_get_and_its_ack_are_done_once[durable]",
     ),
     Mechanism(
         "the ledger knows what is done of a frame",
-        "zkms/consume/ownership.py",
+        "zkms/consume/ledger_commits.py",
         "self.parts: dict[int, Part] = dict(claimed.ledger.parts)",
         "self.parts: dict[int, Part] = {}",
         "tests/guarantees/test_mechanisms.py::test_a_frame_that_is_half_done_goes_on_in_its_middle",

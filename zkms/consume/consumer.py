@@ -21,10 +21,12 @@ from functools import partial
 from typing import Any
 
 from zkms.checks import Codec, check_seconds
-from zkms.consume.dispatcher import CAREFUL, Dispatcher, Policy
+from zkms.consume.claim import Claim
+from zkms.consume.dispatcher import CAREFUL, Dispatcher
 from zkms.consume.entry_state import RETURNED, EntryState
 from zkms.consume.group_member import GroupMember
-from zkms.consume.ownership import Claim, Ownership, first_after
+from zkms.consume.ledger_commits import Ownership, first_after
+from zkms.consume.retry_policy import RetryPolicy
 from zkms.context import Context
 from zkms.deliver.inbox import Fetched, Gap, Inbox
 from zkms.deliver.live import ACKED_WITHIN, AckMode, Handler, OnError, OnGap
@@ -85,7 +87,7 @@ class Consumer:
         name: str,
         registration: Registration,
         created: bool,
-        policy: Policy,
+        policy: RetryPolicy,
         prefetch: int,
         ack: AckMode | None,
         type: Any,

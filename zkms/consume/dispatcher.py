@@ -20,12 +20,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from zkms.consume.entry_state import LATE, EntryState
-from zkms.consume.ownership import Ownership
+from zkms.consume.ledger_commits import Ownership
+from zkms.consume.retry_policy import RetryPolicy
 from zkms.context import Context
 from zkms.deliver.inbox import Fetched, Inbox, Item, Marker
 from zkms.errors import CannotDecode
@@ -48,7 +49,6 @@ AHEAD = 16
 MAX_FAILING = 256
 """Messages that may wait for another attempt at the same time, as the ledger lists each; then nothing is delivered."""
 LONGEST_ERROR = 160
-LONGEST_PAUSE = 3600.0
 DURABLE = ""
 """The scope of all messages of a durable subscription."""
 
@@ -71,23 +71,6 @@ class Notes(ConsumerLike, Protocol):
     def undecodable(self, problem: Undecodable) -> None:
         """A message that cannot become what the subscriber asked for."""
         ...
-
-
-class Policy(NamedTuple):
-    """What happens to messages that fail: how often and when they are delivered again."""
-
-    kind: str
-    max_attempts: int | None
-    backoff: float
-    ttr: float | None
-
-    def is_last(self, attempts: int) -> bool:
-        """Whether there is no attempt after so many."""
-        return self.max_attempts is not None and attempts >= self.max_attempts
-
-    def pause(self, attempts: int) -> float:
-        """Seconds before the next attempt after so many: doubled each time, an hour at the most."""
-        return min(self.backoff * 2.0 ** (min(attempts, 64) - 1), LONGEST_PAUSE)
 
 
 class _Scope:
@@ -190,7 +173,7 @@ class Dispatcher:
         ownership: Ownership,
         inbox: Inbox,
         decoder: Decoder,
-        policy: Policy,
+        policy: RetryPolicy,
         lock: threading.Condition,
         letter_path: Callable[[int], str],
         note: Notes,

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from zkms.consume.ownership import Ownership, Unsure
+from zkms.consume.ledger_commits import Ownership, Unsure
 from zkms.context import Context
 from zkms.deliver.inbox import Fetched
 from zkms.errors import AlreadyAcked, ConnectionLost, InvalidArgument, LostOwnership, ZkmsError

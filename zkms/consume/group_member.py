@@ -17,8 +17,8 @@ import threading
 import time
 from typing import Protocol
 
+from zkms.consume.claim import Claim, claim
 from zkms.consume.dispatcher import Dispatcher
-from zkms.consume.ownership import Claim, claim
 from zkms.consume.planner import Planner, read_plan
 from zkms.context import Context
 from zkms.errors import (
@@ -34,7 +34,8 @@ from zkms.subscribe.live_registration import LiveRegistration
 from zkms.tree.paths import queues_of
 from zkms.tree.records import MemberState, Registration, encode
 from zkms.zookeeper.operations import Create, Delete, Operation, SetData
-from zkms.zookeeper.session import Stat, State, failed_with
+from zkms.zookeeper.session import State, failed_with
+from zkms.zookeeper.wire import Stat
 
 log = logging.getLogger("zkms.consume")
 LOOK = 1.0

@@ -7,7 +7,7 @@ import time
 
 from zkms.checks import check_codec
 from zkms.consume.consumer import Consumer
-from zkms.consume.dispatcher import Policy
+from zkms.consume.retry_policy import RetryPolicy
 from zkms.context import Context
 from zkms.deliver.acks import Acks
 from zkms.deliver.live import Subscription
@@ -103,7 +103,7 @@ class Subscriptions:
             name=name,
             registration=registration,
             created=created,
-            policy=Policy(
+            policy=RetryPolicy(
                 registration.kind,
                 options.max_attempts,
                 options.backoff,

@@ -20,10 +20,11 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from zkms.consume.claim import Claim
 from zkms.consume.dispatcher import Dispatcher
 from zkms.consume.entry_state import mask_of
 from zkms.consume.group_member import GroupMember
-from zkms.consume.ownership import Claim, Ownership, first_after
+from zkms.consume.ledger_commits import Ownership, first_after
 from zkms.context import Context
 from zkms.errors import (
     Closed,

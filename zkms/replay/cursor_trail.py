@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from zkms.consume.ownership import Ownership
+from zkms.consume.ledger_commits import Ownership
 from zkms.errors import CannotDecode
 from zkms.message import frame as frames
 from zkms.message.frame import Frame

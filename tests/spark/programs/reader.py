@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import zkms
 from zkms.consume.ownership import Ownership
+
+import zkms
 from zkms.replay.cursor import Cursor
 from zkms.trail import Trail
 
