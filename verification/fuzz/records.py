@@ -1,4 +1,4 @@
-"""The data of znodes: whatever another program has written there, each part of zkms that reads it knows what to do."""
+"""Fuzzes the data of znodes: every reader in zkms handles whatever another program has written."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ EXAMPLES: tuple[Record, ...] = (
 
 
 def check(data: bytes) -> None:
-    """Each kind of record, and what becomes of it."""
+    """Decode the data as each kind of record, and use the result."""
     for kind in KINDS:
         try:
             record = decode(data, kind)
@@ -126,17 +126,17 @@ def _use_ledger(record: Ledger, _data: bytes) -> None:
     assert _delayed(entries, record.parts, time.time()) >= 0
     for part in record.parts.values():
         assert part.count >= 0
-        held = EntryState(_Lane(), FRAME, FETCHED, part)  # type: ignore[arg-type]
-        assert held.done < 16
+        state = EntryState(_Dispatcher(), FRAME, FETCHED, part)  # type: ignore[arg-type]
+        assert state.done < 16
         for index in range(4):
-            assert held.expires(index) == 0.0
-            assert held.attempts(index) >= 1
-        assert decode(encode(Ledger(parts={7: held.snapshot()[0] or Part()})), Ledger)
+            assert state.expires(index) == 0.0
+            assert state.attempts(index) >= 1
+        assert decode(encode(Ledger(parts={7: state.snapshot()[0] or Part()})), Ledger)
         for tried in part.tries.values():
             assert 0 <= min(0.5 * 2 ** (min(tried.attempts, 64) - 1), 3600.0) <= 3600.0
 
 
-class _Lane:
+class _Dispatcher:
     topic = "t"
     lost = None
 
