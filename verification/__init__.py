@@ -1,7 +1,7 @@
-"""What tries the guarantees, beside the tests. README.md maps each guarantee to what tries it.
+"""Programs that verify the guarantees, beside the tests. README.md maps each guarantee to what verifies it.
 
 simulation   the real code in simulated worlds, each decided by its seed
-faults       nemeses on real ensembles while messages flow
+faults       injected faults (nemeses) on real ensembles while messages flow
 mutations    each mechanism switched off once: a test has to fail
 soak         long runs: does anything grow?
 fuzz         bad input of every kind

@@ -1,4 +1,4 @@
-"""`python -m verification.walk`: the files that a message's life crosses, in order, thread by thread.
+"""`python -m verification.walk`: prints the files that a message's path crosses, in order, thread by thread.
 
 It publishes to one live subscription, and to one group that acks, on an embedded ZooKeeper (or on `--hosts`), and
 prints for each step how many files of zkms were entered and how often a call led from one file into another. Everything

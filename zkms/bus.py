@@ -1,4 +1,4 @@
-"""The bus: what zkms.connect() returns. A façade: each method hands over to the room that does the work."""
+"""The bus, which zkms.connect() returns. A façade: each method calls the room that does the work."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a bus is made of. Internal: for zkms itself, its tests and its verification."""
+    """The objects that a bus consists of. Internal: for zkms itself, its tests and its verification."""
 
     context: Context
     acks: Acks
@@ -54,11 +54,11 @@ class Parts:
     publisher: Publisher
     replies: RequestReply
     cleaner: Cleaner | None
-    """Our own candidate for the cleaners' lead; started if our rights permit."""
+    """Our own candidate in the cleaners' election; started if our rights permit."""
 
     @property
     def session(self) -> Session:
-        """The one way to ZooKeeper."""
+        """The connection to ZooKeeper."""
         return self.context.session
 
     @property
@@ -72,14 +72,14 @@ class Bus:
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
-        """Internal: what it is made of."""
+        """Internal: the objects that it consists of."""
         self._context = context = parts.context
         self._check_open = context.check_open
         self._subscriptions = parts.subscriptions
         self._publisher = parts.publisher
         self._discovery = Discovery(context.session, context.tree)
         self._groups = Groups(context.session, context.tree)
-        self._letters = DeadLetters(context.session, context.tree, context.trail)
+        self._dead_letters = DeadLetters(context.session, context.tree, context.trail)
 
     def __repr__(self) -> str:
         config = self._context.config
@@ -87,18 +87,18 @@ class Bus:
 
     @property
     def client_id(self) -> str:
-        """The name that this process has in ZooKeeper."""
+        """The name of this process in ZooKeeper."""
         return self._context.client_id
 
     # -- life ----------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float = 5.0) -> None:
-        """Finish what is under way, unsubscribe, and end the session. Safe to call again.
+        """Finish what is in flight, unsubscribe, and end the session. Safe to call again.
 
-        In this order: caches (they serve nothing more, and send what waits), publishes in flight, subscriptions (no new
-        messages, handlers finish, acks are sent, queues are removed), the producer's nodes, the cleaner's candidacy,
-        the session with its ephemerals, the trail. What is under way has `timeout` seconds altogether; a ZooKeeper that
-        does not answer may take its request time-out besides.
+        It closes in this order: caches (they stop serving, and send their invalidations), publishes in flight,
+        subscriptions (no new messages, handlers finish, acks are sent, queues are removed), the producer's nodes, the
+        cleaner's candidacy, the session with its ephemerals, the trail. All this has `timeout` seconds; a ZooKeeper
+        that does not answer may take its request timeout in addition.
         """
         self._context.close(check_seconds("timeout", timeout))
 
@@ -115,46 +115,46 @@ class Bus:
     def publish(
         self, topic: str, data: Any, *, timeout: float | None = None, **options: Unpack[PublishOptions]
     ) -> Receipt:
-        """Store a message in the queue of every subscription of the topic, or of none; return when it is stored.
+        """Store a message in the queue of every subscription of the topic, or in none; return when it is stored.
 
-        Messages of one `key` are handled in order by a group. Those of a higher `priority` (0 to 9) come first. After
-        `ttl` seconds it is not delivered any more. An `id` that was given before, within ten minutes, makes it a
-        `DuplicateMessage`, stored nowhere.
+        A group handles messages of one `key` in order. Messages of a higher `priority` (0 to 9) are delivered first.
+        After `ttl` seconds a message is not delivered any more. An `id` that was stored within the last ten minutes
+        raises `DuplicateMessage`, and nothing is stored.
 
-        With a `delay` in seconds, or `at` a moment (seconds since the epoch, or a datetime with a time zone), it waits
-        in ZooKeeper and is published then: to those who subscribe then, or else it is a dead letter. Somebody has to
-        stand for the cleaners' election, or this is `NoCleaner`.
+        With a `delay` in seconds, or a time `at` (seconds since the epoch, or a datetime with a time zone), it waits in
+        ZooKeeper and is published when it is due, to the subscriptions of that moment; if there are none, it becomes a
+        dead letter. This needs a running cleaner, else it raises `NoCleaner`.
 
         Raises `NoSubscribers` unless `if_nobody="drop"`, `QueueFull`, `MessageTooLarge`, `InvalidMessage`, or
-        `ConnectionLost`, whose `outcome_unknown` says whether it may have been stored all the same.
+        `ConnectionLost`, whose `outcome_unknown` says whether the message may have been stored nevertheless.
         """
         return self._publisher.publish(topic, data, timeout=timeout, **options)
 
     def publish_many(
         self, topic: str, messages: Iterable[Any], *, timeout: float | None = None, **options: Unpack[ManyOptions]
     ) -> list[Receipt]:
-        """Publish many messages the fast way: packed into frames, several in flight. One receipt a message, in order.
+        """Publish many messages fast: packed into frames, several in flight. Return a receipt for each, in order.
 
-        Messages that travelled together share a receipt. `key` and `id` compute a message's own from its data; the
-        receipt of one whose id was given before says so, `duplicate_of`. `timeout` is for each frame. If one fails, no
-        more are sent; the error says in its notes how many were stored.
+        Messages of one frame share a receipt. `key` and `id` compute a message's key and id from its data; the receipt
+        of one whose id was stored before says so in `duplicate_of`. `timeout` is for each frame. If one fails, no more
+        are sent; the error says in its notes how many were stored.
         """
         return self._publisher.publish_many(topic, messages, timeout=timeout, **options)
 
     def publisher(self, topic: str, **options: Unpack[StreamOptions]) -> TopicPublisher:
         """Publish a stream of messages to one topic; use it in a `with` block, or close() it.
 
-        Its send() packs what comes within `linger` seconds and returns at once; `send(...).result()` waits until the
-        message is stored. At most `max_in_flight` messages are on their way: past that, send() waits. `timeout` is for
-        each frame, and for the wait for room.
+        Its send() returns at once, and packs messages that come within `linger` seconds; `send(...).result()` waits
+        until the message is stored. At most `max_in_flight` messages are in flight: beyond that, send() waits.
+        `timeout` is for each frame, and for the wait for room.
         """
         return self._publisher.stream(topic, **options)
 
     def transaction(self, timeout: float | None = None) -> Transaction:
-        """Ack and publish as one: `with bus.transaction() as tx: tx.ack(message); tx.publish(...)`.
+        """Ack and publish in one transaction: `with bus.transaction() as tx: tx.ack(message); tx.publish(...)`.
 
-        At the end of the block all of it is stored in `timeout` seconds, or nothing: a message is then consumed exactly
-        once, also if this process dies in the middle. A block that raises stores nothing.
+        At the end of the block everything is stored within `timeout` seconds, or nothing: so a message is consumed
+        exactly once, even if this process dies in the middle. A block that raises stores nothing.
         """
         self._check_open()
         return Transaction(self._context, self._publisher, self._publisher.allowed(timeout))
@@ -170,13 +170,13 @@ class Bus:
         to_self: bool = True,
         codec: Codec | None = None,
     ) -> Answers:
-        """Ask every subscription of the topic, and gather the answers: of every live node, of one member of a group.
+        """Send a request to every subscription of the topic, and gather the answers; one member of a group answers.
 
-        Returns when all that were asked have answered by message.reply(), or `timeout` seconds after the request was
-        stored; `answers.missing` are those that did not. A live handler that raises answers with its error. What comes
-        later is dropped; to ask oneself, have a handler on another thread than the one that asks.
+        Returns when all subscriptions have answered by message.reply(), or `timeout` seconds after the request was
+        stored; `answers.missing` are those that did not. A live handler that raises answers with its error. Later
+        answers are dropped. A handler of this process answers only if it runs on another thread than the caller's.
 
-        Raises as publish() does: `NoSubscribers` if there is nobody to ask.
+        Raises like publish(): `NoSubscribers` if the topic has no subscriptions.
         """
         self._check_open()
         timeout = check_positive("timeout", timeout)
@@ -237,34 +237,34 @@ class Bus:
     # -- discovery -----------------------------------------------------------------------------------------------
 
     def topics(self) -> list[TopicInfo]:
-        """All topics, with how many subscribe to each."""
+        """All topics, with the number of their subscriptions."""
         return self._discovery.topics()
 
     def subscriptions(self, topic: str) -> list[SubscriptionInfo]:
-        """Who subscribes to a topic."""
+        """The subscriptions of a topic."""
         return self._discovery.subscriptions(check_topic(topic))
 
     def queues(self, *, count: bool = False) -> list[QueueInfo]:
-        """All queues, with how many entries wait in each; with `count` also messages by state, and the oldest's age."""
+        """All queues with their number of entries; with `count` also messages by state, and the age of the oldest."""
         queues = self._discovery.queues()
         return self._groups.count(queues) if count else queues
 
     def delayed(self) -> list[DelayedInfo]:
-        """How many messages of which topics wait to become due, and when the next one is."""
+        """The number of delayed messages of each topic, and when the next one is due."""
         return delayed_by_topic(self._context.session, self._context.tree)
 
     def clients(self) -> list[ClientInfo]:
-        """The processes that are connected."""
+        """The connected processes."""
         return self._discovery.clients()
 
     def groups(self, topic: str | None = None, name: str | None = None) -> list[GroupInfo]:
-        """Durable subscriptions and groups: members, who reads which partition, how much waits and for how long."""
+        """Durable subscriptions and groups: their members, the owners of their partitions, and their lag."""
         return self._groups.look(topic, name)
 
     def watch(self, callback: OnChange) -> Observer:
-        """Call `callback(change)` when topics, subscriptions, members or clients come and go from now on; close() it.
+        """Call `callback(change)` when topics, subscriptions, members or clients are added or removed; close() it.
 
-        It is called on a thread of the observer's own, one change after the other.
+        The observer calls it on its own thread, one change after the other.
         """
         self._check_open()
         return observe(self._context.session, self._context.tree, callback, self._context.lifetime.before_close)
@@ -274,16 +274,17 @@ class Bus:
     def dead_letters(
         self, topic: str | None = None, subscription: str | None = None, *, limit: int = MOST_LETTERS
     ) -> list[DeadLetterInfo]:
-        """What readers could not do with, and what was found in queues and is no message; the oldest first."""
-        return self._letters.look(topic, subscription, limit)
+        """Messages that could not be handled, and entries of queues that are no messages; the oldest first."""
+        return self._dead_letters.look(topic, subscription, limit)
 
     def requeue(self, letter: DeadLetterInfo) -> None:
-        """Deliver a dead letter again, as the last of its partition, with all its attempts before it.
+        """Deliver a dead letter again, as the last entry of its partition and with all its attempts.
 
-        `NotSubscribed` if its subscription is no more; `NodeMissing` if somebody else has requeued or purged it.
+        `NotSubscribed` if its subscription does not exist any more; `NodeMissing` if another client has requeued or
+        purged it.
         """
-        self._letters.requeue(letter)
+        self._dead_letters.requeue(letter)
 
     def purge_dead(self, *letters: DeadLetterInfo, topic: str | None = None, subscription: str | None = None) -> int:
-        """Remove these letters for good, or all of a topic and a subscription; how many that were."""
-        return self._letters.purge_dead(letters, topic, subscription)
+        """Delete these dead letters, or all of a topic and a subscription; return how many they were."""
+        return self._dead_letters.purge_dead(letters, topic, subscription)

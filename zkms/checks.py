@@ -1,4 +1,4 @@
-"""Arguments that several rooms take, checked before anything is sent."""
+"""Checks of arguments that several rooms take."""
 
 from __future__ import annotations
 
@@ -8,47 +8,47 @@ from typing import Any, Protocol, runtime_checkable
 from zkms.errors import InvalidArgument
 
 FOREVER = 1e9
-"""Seconds that every clock can count; more than that, infinity included, is taken for as much."""
+"""Seconds that every clock can count; longer times, also infinity, are cut to this."""
 
 
 @runtime_checkable
 class Codec(Protocol):
-    """A serialiser: `name` travels with each message, so that a reader without it fails clearly."""
+    """A serialiser; its `name` is stored with each message, so that a reader without it fails clearly."""
 
     name: str
 
     def encode(self, data: Any) -> bytes:
-        """The bytes to send; raise to refuse."""
+        """Return the bytes to send; raise to refuse the data."""
         ...
 
     def decode(self, raw: bytes) -> Any:
-        """What `encode` was given; raise to report the message through `on_error`."""
+        """Return the data that `encode` was given; raise to report the message through `on_error`."""
         ...
 
 
 def check_codec(codec: Codec | None) -> Codec | None:
-    """`codec` itself, or `InvalidArgument` if it is not one."""
+    """Return `codec`, or raise `InvalidArgument` if it is not one."""
     if codec is not None and not (isinstance(codec, Codec) and isinstance(codec.name, str) and codec.name):
         raise InvalidArgument(f"codec {codec!r:.80} needs a non-empty str `name`, `encode(data)` and `decode(raw)`")
     return codec
 
 
 def check_seconds(what: str, value: object) -> float:
-    """`value` as a number of seconds that can be waited for, else `InvalidArgument`."""
+    """Return `value` as a number of seconds, at most `FOREVER`, else raise `InvalidArgument`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:  # not a number
         raise InvalidArgument(f"{what} must be a number of seconds, not {value!r:.60}")
     return float(min(value, FOREVER))
 
 
 def check_count(what: str, value: object) -> int:
-    """A whole number of at least 1."""
+    """Return a whole number of at least 1, else raise `InvalidArgument`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidArgument(f"{what} must be a whole number of at least 1, not {value!r:.60}")
     return value
 
 
 def check_positive(what: str, value: object) -> float:
-    """A number of seconds above 0."""
+    """Return a number of seconds above 0, else raise `InvalidArgument`."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
         raise InvalidArgument(f"{what} must be a number of seconds above 0, not {value!r:.60}")
     return float(value)

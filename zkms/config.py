@@ -1,4 +1,4 @@
-"""One frozen object holds what connect() was given; nothing else reads settings, and no secret shows in its repr."""
+"""The settings of connect() as one frozen, checked object, whose repr shows no secrets."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from zkms.security import Access, Auth, Sasl, Tls, check_acl, parse_auth
 DEFAULT_HOSTS = "127.0.0.1:2181"
 DEFAULT_ROOT = "/zkms"
 LONGEST_SESSION = 2_000_000.0
-"""Seconds; ZooKeeper is told in milliseconds that fit into 31 bits."""
+"""Seconds: in milliseconds they must fit into 31 bits."""
 MEBIBYTE = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trail:
-    """What connect(trail=...) takes where a directory alone is not enough."""
+    """The settings of a trail, for connect(trail=...)."""
 
     directory: str | os.PathLike[str]
     flush: float = 0.2
-    """Seconds between two writes: what a kill loses at the most."""
+    """Seconds between two writes: the most that is lost when the process is killed."""
     file_bytes: int = 16 * MEBIBYTE
     file_seconds: float = 60.0
-    """A file is finished, and can be exported, when it is so large or so old."""
+    """A file is finished, and can be exported, at this size or age."""
     total_bytes: int = 1024 * MEBIBYTE
-    """What all files in the directory may take: past it the oldest finished ones are removed."""
+    """The most bytes of all files in the directory: beyond that the oldest finished ones are removed."""
     queue: int = 50_000
-    """Lines that may wait to be written: past it they are lost, and counted."""
+    """The most lines that wait to be written: further ones are lost, and counted."""
     path: Path = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -52,7 +52,7 @@ class Trail:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What a bus runs with."""
+    """The settings of a bus."""
 
     hosts: str = DEFAULT_HOSTS
     root: str = DEFAULT_ROOT
@@ -71,7 +71,7 @@ class Config:
     trail: Trail | None = None
 
     def __post_init__(self) -> None:
-        set_ = object.__setattr__  # the one way to normalise fields of a frozen dataclass
+        set_ = object.__setattr__  # the only way to normalise fields of a frozen dataclass
         set_(self, "root", check_root(self.root))
         set_(self, "client_id", check_name("client_id", self.client_id))
         if self.client_id.endswith(FULL_MARK) or PARTITION_MARK in self.client_id:
@@ -110,7 +110,7 @@ class Config:
 
     @property
     def effective_acl(self) -> Sequence[Any]:
-        """The ACL of every znode we create: the one given; else, with credentials, only for those who share them."""
+        """The ACL of every znode that we create: `acl`; by default only for our credentials, if there are any."""
         if self.acl is not None:
             return self.acl
         return CREATOR_ALL_ACL if self.auth or self.sasl else OPEN_ACL_UNSAFE  # type: ignore[no-any-return]
@@ -155,7 +155,7 @@ def configure(
     trail: str | os.PathLike[str] | Trail | None = None,
     **settings: Any,
 ) -> Config:
-    """What connect() was given, checked."""
+    """Check the arguments of connect()."""
     pairs, sasl = parse_auth(auth)
     client_id = new_client_id() if client_id is None else client_id
     return Config(
@@ -171,7 +171,7 @@ def configure(
 
 
 def as_trail(given: str | os.PathLike[str] | Trail | None) -> Trail | None:
-    """What a user gave as trail=, or `InvalidArgument`."""
+    """Return the `Trail` of a trail= argument, or raise `InvalidArgument`."""
     if given is None or isinstance(given, Trail):
         return given
     return Trail(directory=given)

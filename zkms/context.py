@@ -1,4 +1,4 @@
-"""What each room is given: settings, session, paths, our name, and the trail. Never the bus."""
+"""The objects that every room gets: config, session, tree, client id, trail and lifetime. Never the bus."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ class Lifetime:
 
     def __init__(self) -> None:
         self.closed = False
-        """Whether nothing may be sent any more."""
+        """Whether the bus takes no more calls."""
         self._ending = False
         self._before: list[Callable[[float], object]] = []
         self._steps: tuple[Callable[[float], object], ...] = ()
 
     def before_close(self, callback: Callable[[float], object]) -> Callable[[], None]:
-        """Call this with the seconds left when the bus begins to close, while messages can still be sent.
+        """Call `callback` with the seconds left when the bus begins to close, while messages can still be sent.
 
-        Returns a function that takes it back.
+        Returns a function that removes the callback.
         """
         self._before.append(callback)
         return lambda: self._before.remove(callback)
 
     def on_close(self, *steps: Callable[[float], object]) -> None:
-        """What closing consists of, in this order; each step is called with the seconds left."""
+        """Set the steps of closing, in order; each is called with the seconds left."""
         self._steps = steps
 
     def close(self, timeout: float) -> None:
-        """Close; all of it has `timeout` seconds. Does nothing when called again."""
+        """Close within `timeout` seconds. Does nothing when called again."""
         if self._ending:
             return
         self._ending = True
@@ -48,7 +48,7 @@ class Lifetime:
             try:
                 callback(max(0.0, deadline - time.monotonic()))
             except Exception:
-                log.exception("%s raised, and the bus is closed all the same", callback)
+                log.exception("%s raised; the bus is closed nevertheless", callback)
         self.closed = True
         for step in self._steps:
             step(max(0.0, deadline - time.monotonic()))
@@ -56,24 +56,24 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One connected process, as every room sees it."""
+    """One connected process, as every room uses it."""
 
     config: Config
     session: Session
     tree: Tree
     client_id: str
     trail: Recorder
-    """Told of everything that happens to messages; records nothing where no trail was asked for."""
+    """Records everything that happens to messages; does nothing if no trail was requested."""
     lifetime: Lifetime = field(default_factory=Lifetime)
 
     def check_open(self) -> None:
-        """`Closed` if the bus is closed; an error if this process is a forked child of the one that opened it."""
+        """Raise `Closed` if the bus is closed, `UsedAfterFork` in a forked child."""
         self.session.check_process()
         if self.lifetime.closed:
             raise Closed("the bus is closed")
 
     def close(self, timeout: float) -> None:
-        """Close the bus. A forked child has nothing to close: all of it is the parent's."""
+        """Close the bus. In a forked child this only marks it as closed: everything belongs to the parent."""
         try:
             self.session.check_process()
         except ZkmsError:

@@ -1,7 +1,7 @@
-"""Names that become znodes: checked before any I/O, so that a bad one costs nothing and harms nobody.
+"""Checks names that become znodes, before any I/O, and matches topics with patterns.
 
-A topic's levels are divided by dots, and a topic with wildcards is a pattern that stands for others: `users.*` stands
-for `users.` and one more level, `users.>` for `users.` and one level or more.
+The levels of a topic are separated by dots. A topic with wildcards is a pattern: `users.*` matches `users.` and one
+more level, `users.>` matches `users.` and one or more levels.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from zkms.errors import InvalidArgument, InvalidTopic
 
 MAX_BYTES = 255
 FULL_MARK = "!"
-"""Ends the name of a full flag; the rest is that of the subscription."""
+"""The last character of a full flag's name, after the name of the subscription."""
 PARTITION_MARK = "#"
-"""Stands between a group's name and the number of a partition."""
+"""Separates a group's name from the number of a partition."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def _fault(name: object) -> str | None:
-    """Why `name` cannot be one level of a znode path, or None."""
+    """Return why `name` cannot be one level of a znode path, or None."""
     if not isinstance(name, str):
         return f"a name is a str, not {type(name).__name__}"
     if not name:
@@ -44,7 +44,7 @@ def _fault(name: object) -> str | None:
 
 
 def check_topic(topic: object) -> str:
-    """`topic` itself if it can be a topic's name, else `InvalidTopic`."""
+    """Return `topic` if it is a valid topic, else raise `InvalidTopic`."""
     reason = _fault(topic)
     if reason is None and topic == "zookeeper":
         reason = "ZooKeeper reserves the name 'zookeeper'"
@@ -55,7 +55,7 @@ def check_topic(topic: object) -> str:
 
 
 def check_name(what: str, name: object) -> str:
-    """`name` itself if it can be one level of a znode path, else `InvalidArgument` that says `what` it was for."""
+    """Return `name` if it can be one level of a znode path, else raise `InvalidArgument`, which says `what` it is."""
     reason = _fault(name)
     if reason is not None:
         raise InvalidArgument(f"invalid {what} {name!r:.80}: {reason}")
@@ -64,7 +64,7 @@ def check_name(what: str, name: object) -> str:
 
 
 def check_subscription(what: str, name: object) -> str:
-    """`name` itself if a durable subscription or a group can have it, else `InvalidArgument`."""
+    """Return `name` if a durable subscription or a group can have it, else raise `InvalidArgument`."""
     checked = check_name(what, name)
     bad = next((c for c in "#!~" if c in checked), None)
     if bad is not None:
@@ -75,7 +75,7 @@ def check_subscription(what: str, name: object) -> str:
 
 
 def check_root(root: object) -> str:
-    """An absolute znode path without a trailing slash, else `InvalidArgument`."""
+    """Return an absolute znode path without a trailing slash, else raise `InvalidArgument`."""
     if not isinstance(root, str) or not root.startswith("/") or not root.strip("/"):
         raise InvalidArgument(f"invalid root {root!r:.80}: give an absolute znode path such as '/zkms'")
     levels = root.rstrip("/").split("/")[1:]
@@ -87,19 +87,19 @@ def check_root(root: object) -> str:
 
 
 def new_client_id() -> str:
-    """An id that tells a person where it runs and that no other process has: host-pid-random."""
+    """Return a unique id that people can read: host-pid-random."""
     host = _UNSAFE.sub("-", socket.gethostname().split(".")[0])[:40].strip("-") or "host"
     return f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def is_pattern(topic: str) -> bool:
-    """Whether a topic stands for others."""
+    """Whether a topic is a pattern."""
     levels = topic.split(".")
     return "*" in levels or levels[-1] == ">"
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Whether a pattern stands for a topic."""
+    """Whether a pattern matches a topic."""
     wanted, given = pattern.split("."), topic.split(".")
     if wanted[-1] == ">":
         return len(given) >= len(wanted) and _alike(wanted[:-1], given)

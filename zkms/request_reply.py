@@ -1,9 +1,8 @@
-"""Questions and answers: bus.request() publishes a message that says where answers go, message.reply() sends one there.
+"""Request and reply: bus.request() publishes a request and gathers the answers, message.reply() sends one.
 
-A request is a message like any other, with two headers: its id, and the client that asks. Answers go to one topic, to
-which every client that asks has a live subscription for those with its own name, made at its first request. Who is
-expected to answer is known from the receipt: every subscription that got the request. What comes when nobody waits for
-it any more is dropped.
+A request is a normal message with two headers: its id, and the client that asks. All answers go to one topic. At its
+first request a client subscribes there, live, for answers to its own name. The receipt says who is expected to answer:
+every subscription that got the request. Answers that come too late are dropped.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from zkms.tree.paths import subscription_of
 
 TOPIC = "zkms.replies"
 ASKER = "zkms-reply-to"
-"""The client that asks: of a request; and of an answer, so that only that one gets it."""
+"""The client that asks; an answer has it too, so that only this client gets it."""
 QUEUE = "zkms-from"
 CLIENT = "zkms-client"
 ERROR = "zkms-error"
@@ -43,22 +42,22 @@ class Answer(msgspec.Struct, frozen=True):
     client: str
     """The client that answered."""
     data: Any
-    """What it answered; None if that is an error."""
+    """The answer; None if it is an error."""
     error: str | None = None
-    """What went wrong there, if anything did."""
+    """The error, if there was one."""
 
 
 class Answers(Sequence[Answer]):
-    """Answers in the order in which they came. `missing` did not answer in time; `complete` says that nobody is."""
+    """Answers in the order of arrival; `missing` are the subscriptions that did not answer in time."""
 
     def __init__(self, answers: Iterable[Answer], missing: Iterable[str]) -> None:
         self._answers = tuple(answers)
         self.missing = tuple(missing)
-        """Subscriptions that were asked and did not answer: too slow, dead, or without room in their queue."""
+        """Subscriptions that did not answer: too slow, dead, or with a full queue."""
 
     @property
     def complete(self) -> bool:
-        """Whether everybody who was asked has answered."""
+        """Whether every subscription has answered."""
         return not self.missing
 
     def __len__(self) -> int:
@@ -78,7 +77,7 @@ class Answers(Sequence[Answer]):
 
 
 class Question:
-    """A request that somebody waits for. Answers come on the delivery thread; `settled` is called there at the end."""
+    """A request that a caller waits for. Answers come on the delivery thread, which calls `settled` at the end."""
 
     def __init__(self, settled: Callable[[], None]) -> None:
         self.id = secrets.token_hex(8)
@@ -86,11 +85,11 @@ class Question:
         self._settled = settled
         self._lock = threading.Lock()
         self._came: dict[str, Answer] = {}
-        """By the queue that was asked: the first one counts, as a message may be delivered twice."""
+        """By queue; the first answer counts, because a message may be delivered twice."""
         self._expected: tuple[str, ...] | None = None
 
     def expect(self, receipt: Receipt) -> None:
-        """The request is stored: this is who got it, or should have."""
+        """Expect answers from the receipt's subscriptions, now that the request is stored."""
         with self._lock:
             self._expected = (*receipt.pending, *receipt.acked, *receipt.gone)
             complete = self._is_complete()
@@ -98,7 +97,7 @@ class Question:
             self._settled()
 
     def add(self, queue: str, answer: Answer) -> None:
-        """An answer came."""
+        """Add an answer."""
         with self._lock:
             if self._expected is not None and queue not in self._expected:
                 return
@@ -111,12 +110,12 @@ class Question:
         return self._expected is not None and all(queue in self._came for queue in self._expected)
 
     def close(self) -> None:
-        """The bus is closed: nothing will come."""
+        """End it, because the bus is closed."""
         self.closed = True
         self._settled()
 
     def answers(self) -> Answers:
-        """What came, of whom it was expected."""
+        """Return the answers of the expected subscriptions."""
         if self.closed:
             raise Closed("the bus was closed before the answers came")
         with self._lock:
@@ -127,7 +126,7 @@ class Question:
 
 
 class RequestReply:
-    """Asks and answers for one bus. Thread-safe."""
+    """Sends requests and replies for one bus. Thread-safe."""
 
     def __init__(self, context: Context, subscribe: Callable[[SubscribeOptions], object], publisher: Publisher) -> None:
         self._context = context
@@ -137,7 +136,7 @@ class RequestReply:
         self._listening = False
         self._questions: dict[str, Question] = {}
         self.submit: Callable[..., Future[Any]] | None = None
-        """How zkms.aio runs what waits."""
+        """Runs blocking calls for zkms.aio."""
 
     # -- asking --------------------------------------------------------------------------------------------------
 
@@ -152,7 +151,7 @@ class RequestReply:
         to_self: bool,
         codec: Codec | None,
     ) -> Answers:
-        """Publish a request, and wait until all have answered, or for so many seconds."""
+        """Publish a request, and wait until all have answered, at most `timeout` seconds."""
         done = threading.Event()
         self.listen()
         question = self.open(done.set)
@@ -166,7 +165,7 @@ class RequestReply:
             self.close(question)
 
     def listen(self) -> None:
-        """Subscribe to answers, at the first request; when this returns, none is missed."""
+        """Subscribe to answers at the first request; no answer is missed after this returns."""
         with self._lock:
             if not self._listening:
                 where = {ASKER: self._context.client_id}
@@ -175,13 +174,13 @@ class RequestReply:
                 self._listening = True
 
     def open(self, settled: Callable[[], None]) -> Question:
-        """Begin to wait for answers."""
+        """Return a new question, which collects answers."""
         question = Question(settled)
         self._questions[question.id] = question
         return question
 
     def close(self, question: Question) -> None:
-        """Nobody waits for its answers any more."""
+        """Drop further answers to a question."""
         self._questions.pop(question.id, None)
 
     def send(
@@ -196,7 +195,7 @@ class RequestReply:
         to_self: bool,
         codec: Codec | None,
     ) -> Future[Receipt]:
-        """Publish the request alone: messages that travel together have one receipt, and this one's says who got it."""
+        """Publish the request in a frame of its own, so that its receipt names exactly its subscriptions."""
         if headers is not None and not isinstance(headers, Mapping):
             raise InvalidArgument(f"headers: give a mapping of str to str, not {headers!r:.60}")
         marked = {**(headers or {}), ASKER: self._context.client_id, REQUEST: question.id}
@@ -218,7 +217,7 @@ class RequestReply:
     # -- answering -----------------------------------------------------------------------------------------------
 
     def reply(self, message: Message, data: Any, error: str | None, codec: Codec | None) -> None:
-        """Answer a request; if who asked is gone, that is fine."""
+        """Answer a request; the answer is dropped if the client that asked is gone."""
         asker, request = message.headers.get(ASKER), message.headers.get(REQUEST)
         if asker is None or request is None:
             raise InvalidArgument(f"{message!r} is no request, so nobody waits for an answer: see message.is_request")
@@ -232,5 +231,5 @@ class RequestReply:
 
 
 def _queue(path: str) -> str:
-    """The name of the queue that an entry is in: .../NAME/TOPIC/ENTRY."""
+    """Return the name of an entry's queue: .../NAME/TOPIC/ENTRY."""
     return path.rsplit("/", 3)[1]

@@ -1,4 +1,4 @@
-"""Who we are and whom we trust: credentials, TLS, and the identities that a tree's policy names."""
+"""Credentials, TLS, and the identities in a tree's access policy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zkms.errors import InvalidArgument
 Auth = tuple[str, str]
 _AUTH = "auth: give ('digest', 'user:password'), zkms.Sasl(...), or a list of them"
 MOST = 32
-"""Identities of one role: each is part of the ACL of every queue."""
+"""The most identities of one role: each is part of the ACL of every queue."""
 _IDENTITY = re.compile(r"[a-z][a-z0-9]{0,31}:[^\x00-\x1f\x7f]{1,255}")
 _DIGEST = re.compile(r"digest:[^:]+:[A-Za-z0-9+/]{27}=")
 _NOT_SOMEBODY = ("world", "auth", "ip", "super")
@@ -33,7 +33,7 @@ class Sasl:
     principal: str | None = None
 
     def options(self) -> dict[str, str]:
-        """As kazoo takes them."""
+        """Return them in kazoo's form."""
         given = {
             "mechanism": self.mechanism,
             "username": self.username,
@@ -46,7 +46,7 @@ class Sasl:
 
 @dataclass(frozen=True, kw_only=True)
 class Tls:
-    """How to speak TLS: `ca` to trust, `cert` and `key` to show; both the chain and the host name are checked."""
+    """TLS settings: the trusted `ca`, our own `cert` and `key`; the chain and the host name are checked."""
 
     ca: str | None = None
     cert: str | None = None
@@ -63,7 +63,7 @@ class Tls:
             raise InvalidArgument("tls: check_hostname needs verify; pass check_hostname=False as well")
 
     def context(self) -> ssl.SSLContext:
-        """The same as Python's ssl has it; `InvalidArgument` if a file is not what it should be."""
+        """Return an SSLContext; `InvalidArgument` if a file cannot be used."""
         if (self.cert is None) != (self.key is None):
             raise InvalidArgument("tls: give cert and key together; one file may hold both")
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
@@ -83,7 +83,7 @@ class Tls:
 
 
 def parse_auth(auth: Auth | Sasl | Iterable[Auth | Sasl] | None) -> tuple[tuple[Auth, ...], Sasl | None]:
-    """Split what connect(auth=...) takes into digest-like pairs and SASL."""
+    """Split the argument of connect(auth=...) into digest-like pairs and SASL."""
     if auth is None:
         return (), None
     if isinstance(auth, Sasl):
@@ -104,7 +104,7 @@ def parse_auth(auth: Auth | Sasl | Iterable[Auth | Sasl] | None) -> tuple[tuple[
 
 
 def check_acl(acl: Iterable[Any] | None) -> tuple[Any, ...] | None:
-    """`acl` as a tuple, or `InvalidArgument` if it is not of kazoo's ACL objects: those would kill its connection."""
+    """Return `acl` as a tuple; `InvalidArgument` for other objects than kazoo's, which would break its connection."""
     entries = tuple(acl) if isinstance(acl, Iterable) else () if acl is None else (acl,)
     if not all(isinstance(entry, ACL) for entry in entries) or (acl is not None and not entries):
         raise InvalidArgument("acl: give a list of kazoo's ACL objects, such as make_digest_acl() makes")
@@ -112,9 +112,9 @@ def check_acl(acl: Iterable[Any] | None) -> tuple[Any, ...] | None:
 
 
 def identity(scheme: str, credential: str) -> str:
-    """How ZooKeeper's ACLs call whoever shows these credentials, such as "digest:ann:HASH" for ("digest", "ann:pw").
+    """Return the identity of these credentials in ACLs, such as "digest:ann:HASH" for ("digest", "ann:pw").
 
-    Of sasl and x509 the credential is the name itself: `identity("sasl", "ann")`, `identity("x509", "CN=ann")`.
+    For sasl and x509 the credential is the name itself: `identity("sasl", "ann")`, `identity("x509", "CN=ann")`.
     """
     if scheme == "digest":
         user, separator, password = credential.partition(":")
@@ -125,7 +125,7 @@ def identity(scheme: str, credential: str) -> str:
 
 
 def check_identity(value: object) -> str:
-    """`value`, if it can stand in an ACL for somebody; else `InvalidArgument`, which quotes no more than its scheme."""
+    """Return `value` if it is an identity; else raise `InvalidArgument`, which quotes nothing but the scheme."""
     if not isinstance(value, str) or _IDENTITY.fullmatch(value) is None:
         raise InvalidArgument("an identity is 'SCHEME:NAME', such as 'sasl:ann'; zkms.identity() makes one")
     scheme = value.partition(":")[0]
@@ -137,21 +137,21 @@ def check_identity(value: object) -> str:
 
 
 def masked(identity: str) -> str:
-    """An identity without what a password could be guessed from."""
+    """Return an identity without the hash of its password."""
     scheme, _, name = identity.partition(":")
     return f"{scheme}:{name.partition(':')[0]}" if scheme == "digest" else identity
 
 
 def hidden(identity: str) -> str:
-    """An identity as ZooKeeper shows it to those who may not change the ACL that it is in."""
+    """Return an identity as ZooKeeper shows it to clients without admin rights."""
     return f"{masked(identity)}:x" if identity.startswith("digest:") else identity
 
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Who is what in a tree: identities (see `zkms.identity`) of those who publish, subscribe and clean.
+    """The access policy of a tree: the identities (see `zkms.identity`) of producers, subscribers and cleaners.
 
-    An identity may have several roles. It is who shows its credentials: those that share them share its queues.
+    An identity may have several roles. Processes that share its credentials share its queues.
     """
 
     producers: tuple[str, ...]
@@ -172,5 +172,5 @@ class Access:
         return f"Access({', '.join(shown)})"
 
     def record(self) -> dict[str, tuple[str, ...]]:
-        """As ROOT keeps it."""
+        """Return it in the form that is stored in ROOT."""
         return {"producers": self.producers, "subscribers": self.subscribers, "cleaners": self.cleaners}

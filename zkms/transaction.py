@@ -1,7 +1,8 @@
-"""Consume and publish as one: what is acked and what is published are stored together, or not at all.
+"""Consume and publish in one transaction: acks and published messages are stored together, or not at all.
 
-The acks are written into the partitions' ledgers in the transaction that stores the messages. While that is under way,
-nothing else is committed for these partitions. A lost reply is settled as for any publish: by the producer's number.
+The transaction that stores the messages also writes the acks into the partitions' ledgers. While it is in flight,
+nothing else is committed for these partitions. After a lost reply the producer's number says whether it was stored, as
+for any publish.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from zkms.zookeeper.operations import Operation
 
 
 class Transaction:
-    """What bus.transaction() returns; it is committed at the end of its `with` block, unless that raised."""
+    """What bus.transaction() returns; it is committed at the end of its `with` block, unless the block raised."""
 
     def __init__(self, context: Context, publisher: Publisher, timeout: float) -> None:
         self.receipts: list[Receipt] = []
-        """One for each publish, once it is committed."""
+        """One for each publish, after the commit."""
         self._context = context
         self._publisher = publisher
         self._timeout = timeout
@@ -38,7 +39,7 @@ class Transaction:
         self._over = False
 
     def ack(self, message: Message) -> None:
-        """Done with, if all of the transaction is stored."""
+        """Ack the message when the transaction is committed."""
         self._check()
         entry = message.entry
         if not isinstance(entry, EntryState):
@@ -53,7 +54,7 @@ class Transaction:
         self._messages.append(message)
 
     def publish(self, topic: str, data: Any, **options: Unpack[PublishOptions]) -> None:
-        """Published, if all of the transaction is stored."""
+        """Publish the message when the transaction is committed."""
         self._check()
         self._frames.append(self._publisher.frame(topic, data, **options))
 
@@ -73,18 +74,21 @@ class Transaction:
             self.abort()
 
     def abort(self) -> None:
-        """Store nothing; the messages are still to be acked."""
+        """Store nothing; the messages stay unacked."""
         self._over = True
 
     def commit(self) -> None:
-        """Store all of it, or raise: then nothing is stored, unless `ConnectionLost` says that this is unknown."""
+        """Store everything, or raise: then nothing is stored, unless `ConnectionLost` says that this is unknown."""
         self._check()
         self._over = True
         deadline = time.monotonic() + self._timeout
         for frame in self._frames:
             frame.deadline = deadline
         with contextlib.ExitStack() as paused:
-            acks = [paused.enter_context(_Acks(ownership, lot, deadline)) for ownership, lot in self._by_ownership()]
+            acks = [
+                paused.enter_context(_Acks(ownership, messages, deadline))
+                for ownership, messages in self._by_ownership()
+            ]
             if not acks and not self._frames:
                 return
             shipment = Shipment(self._frames, deadline, [operation for ack in acks for operation in ack.operations])
@@ -102,12 +106,12 @@ class Transaction:
         self.receipts = [result(frame.future, deadline) for frame in self._frames]
 
     def _by_ownership(self) -> list[tuple[Ownership, list[Message]]]:
-        """In an order that is the same for all, so that two transactions never wait for each other."""
-        lots: dict[str, tuple[Ownership, list[Message]]] = {}
+        """Group the messages by partition, in a fixed order so that two transactions never wait for each other."""
+        by_path: dict[str, tuple[Ownership, list[Message]]] = {}
         for message in self._messages:
             ownership = message.entry.dispatcher.ownership
-            lots.setdefault(ownership.path, (ownership, []))[1].append(message)
-        return [lots[path] for path in sorted(lots)]
+            by_path.setdefault(ownership.path, (ownership, []))[1].append(message)
+        return [by_path[path] for path in sorted(by_path)]
 
 
 class _Acks:
@@ -139,6 +143,6 @@ class _Acks:
         self._ownership.resume(self._ledger if self.stored else None, [*self._entries])
 
     def blame(self, error: TransactionFailed) -> None:
-        """`LostOwnership`, if this partition is why the transaction was refused."""
+        """Raise `LostOwnership` if this partition is why the transaction was refused."""
         if any(error.operation is each for each in self.operations) and self._ownership.is_refused(error):
             raise LostOwnership(self._messages[0].id, str(self._ownership.lost)) from error

@@ -97,7 +97,7 @@ class Due(OutgoingFrame):
         records = [
             encode(DeadLetter(self.encode(self.item.producer, (place,), None), self.dead, now)) for place in self.left
         ]
-        return [Create(tree.letter(NOBODY, self.topic, len(record)), record, sequence=True) for record in records]
+        return [Create(tree.dead_letter(NOBODY, self.topic, len(record)), record, sequence=True) for record in records]
 
 
 class Mover:

@@ -199,7 +199,7 @@ class Leftovers:
         empty = [pair for pair, stat in stats.items() if not stat.numChildren]
         known = stats_of(self._session, empty, lambda pair: tree.registration(pair[1], subscription_of(pair[0])))
         paths = [tree.dead_queue(*pair) for pair in empty if pair not in known]
-        paths += [tree.shelf(name) for name, (topics, _) in listed.items() if not topics]
+        paths += [tree.dead_of(name) for name, (topics, _) in listed.items() if not topics]
         for path in paths:
             yield OrphanFinding("nothing", path, "has no dead letters, and its subscription is gone"), [Delete(path)]
 

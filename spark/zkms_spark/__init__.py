@@ -1,11 +1,11 @@
-"""What every message did: a trail analysed with Spark, from a laptop's cores to a cluster.
+"""Analyses a trail, the record of every message, with Spark: on a laptop or on a cluster.
 
 In the order of an analysis:
 
 session    Spark, started and ended         javahome   the Java it runs on       gateway   Spark's JVM
 schema     a trail as Spark reads it        effort     how much Spark prepares
 audit/     every guarantee, with evidence   traffic/   throughput, latency, lag, retries, hot keys
-material   what several jobs share          jobs       the tables                analysis  all, in bounded memory
+material   results that jobs share          jobs       the tables                analysis  all, in bounded memory
 report/    one HTML file                    job        for spark-submit
 live/      the same figures as trails arrive, and alerts: a streaming job
 source/    the data source `zkms`: rows as messages; the one part that needs zkms itself

@@ -22,9 +22,9 @@ from zkms_spark.schema import read_trail
 
 Rows = list[dict[str, Any]]
 SHOWN = 200
-"""Rows of a table in the report; how many there are is said besides."""
+"""The most rows of a table in the report, which also says how many there are."""
 KEYS = 20
-"""Of keys, which are only of interest if they are among the first."""
+"""The most rows of the table of keys."""
 STEPS = 240
 """Points of time in a plot."""
 SERIES = 12
@@ -35,11 +35,11 @@ STAGES = ("survey", "audit", "traffic", "lag", "keys", "nodes")
 
 @dataclass
 class Analysis:
-    """What the report is made of."""
+    """The results for the report."""
 
     source: str
     warnings: list[str] = field(default_factory=list)
-    """What was bad in the files that the trail was made of, if that was seen."""
+    """Bad lines and files that the export found, if known."""
     events: int = 0
     messages: int = 0
     began: float = 0.0
@@ -78,7 +78,7 @@ def analyse(
     progress: Callable[[str], None] = lambda _stage: None,
     tables: jobs.Tables | None = None,
 ) -> Analysis:
-    """Analyse the exported trail below `path`; `progress` hears the name of each stage as it begins.
+    """Analyse the exported trail below `path`; `progress` is called with the name of each stage as it begins.
 
     `tables`, if there are any to be written, are written besides.
     """
@@ -91,7 +91,7 @@ def analyse_trail(
     progress: Callable[[str], None] = lambda _stage: None,
     tables: jobs.Tables | None = None,
 ) -> Analysis:
-    """The same of a trail that is at hand."""
+    """Analyse a trail that is already read."""
     result = Analysis(source)
     began = time.monotonic()
     progress(STAGES[0])

@@ -1,4 +1,4 @@
-"""How much Spark prepares before it works: code that is compiled for a query pays off from millions of rows on.
+"""Limits what Spark does beside its work: compiling code for a query pays off only for millions of rows.
 
 And how much it reconsiders while it works: what a trail is cut into is known from its size.
 """

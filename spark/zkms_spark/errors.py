@@ -1,4 +1,4 @@
-"""What can go wrong with an analysis, each with what to do about it.
+"""The errors of an analysis; each says what to do.
 
 ZkmsError
 └── AnalysisError

@@ -1,6 +1,6 @@
-"""Spark's JVM, for what PySpark has no public call: the one module that uses PySpark's private attributes.
+"""Access to Spark's JVM where PySpark has no public call: the only module that uses PySpark's private attributes.
 
-PySpark promises none of them: a version of Spark that changes one is to be met here.
+A version of Spark that changes one of them needs a change here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def stop(spark: SparkSession) -> None:
     process = getattr(gateway, "proc", None)
     gateway.shutdown()
     if process is not None:
-        process.stdin.close()  # it ends when nobody is left to talk to it
+        process.stdin.close()  # it ends when its input is closed
         process.wait(timeout=60)
     SparkContext._gateway = None
     SparkContext._jvm = None

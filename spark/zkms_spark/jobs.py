@@ -35,12 +35,12 @@ def guarantees(material: Material, _step: float) -> DataFrame:
 
 
 def findings(material: Material, _step: float) -> DataFrame:
-    """What breaks a guarantee, or cannot be decided, with its evidence."""
+    """Violations and undecided cases, with their evidence."""
     return material.audit.findings
 
 
 def absent(material: Material, _step: float) -> DataFrame:
-    """What was not delivered, and where it went."""
+    """Messages that were not delivered, and why."""
     return material.audit.absent
 
 
@@ -73,7 +73,7 @@ def subscriptions(material: Material, step: float) -> DataFrame:
 
 
 def lag(material: Material, step: float) -> DataFrame:
-    """What waited for each subscription at the end of each step in which that changed."""
+    """The lag of each subscription at the end of each step in which it changed."""
     return material.lag(step)
 
 
@@ -93,7 +93,7 @@ def storms(material: Material, _step: float) -> DataFrame:
 
 
 def incidents(material: Material, _step: float) -> DataFrame:
-    """What consumers were told they may have missed, and queues that were emptied."""
+    """Gaps and purges."""
     return troubles.incidents(material.ground.notes)
 
 
@@ -108,7 +108,7 @@ def cut_off(material: Material, _step: float) -> DataFrame:
 
 
 def processes(material: Material, _step: float) -> DataFrame:
-    """Who wrote the trail, and how that ended."""
+    """The processes that wrote the trail, and how each ended."""
     return _frame(material, Run, material.ground.known.runs.values())
 
 
@@ -170,7 +170,7 @@ class Tables:
             raise AnalysisError(f"{there[0]} is there already: give the tables a new directory")
 
     def write(self, material: Material, progress: Callable[[str], None] = lambda _job: None) -> None:
-        """Run the jobs; `progress` hears the name of each as it begins."""
+        """Run the jobs; `progress` is called with the name of each as it begins."""
         for name in self.names:
             progress(name)
             writer = JOBS[name](material, traffic.MINUTE).write.format(self.form)

@@ -1,4 +1,4 @@
-"""What several jobs need of one trail: made when the first asks for it, and kept until all are done."""
+"""Results that several jobs need: computed when first needed, and cached until all jobs are done."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zkms_spark.traffic import hotkeys, lag, traffic
 
 
 class Material:
-    """A trail as far as it has been worked on."""
+    """A trail with its cached results."""
 
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
@@ -30,19 +30,19 @@ class Material:
 
     @property
     def spark(self) -> SparkSession:
-        """Where it is."""
+        """The session of the trail."""
         return self.ground.trail.sparkSession
 
     @cached_property
     def audit(self) -> Audit:
-        """The trail held against the guarantees."""
+        """The audit of the trail."""
         g = self.ground
         found = audit(g.trail, g.recorded, g.known, g.holes, g.margin, g.notes)
         return replace(found, findings=self._keep(found.findings))
 
     @cached_property
     def verdicts(self) -> list[verdict.Verdict]:
-        """What is to be said about each guarantee."""
+        """The verdict on each guarantee."""
         counted = self.audit.findings.groupBy("violation", "verdict").agg(
             F.count("*").alias("rows"), F.sum("messages").alias("sum")
         )
@@ -61,7 +61,7 @@ class Material:
         return self._cubes[step]
 
     def lag(self, step: float) -> DataFrame:
-        """What waited at the end of each step."""
+        """The lag at the end of each step."""
         if step not in self._lags:
             waiting = lag.lag(self.ground.trail, self.cube(step), step, self.ground.notes)
             self._lags[step] = self._keep(waiting)
@@ -77,7 +77,7 @@ class Material:
         return frame
 
     def close(self) -> None:
-        """Let go of what was kept."""
+        """Free the cached results."""
         for frame in self._kept:
             frame.unpersist()
         self._kept.clear()
@@ -97,7 +97,7 @@ def material(trail: DataFrame, source: str) -> Iterator[Material]:
 
 
 def _tried(known: Survey) -> set[str]:
-    """What the trail puts to the test at all."""
+    """Return the violations that the trail could show."""
     tried = {"duplicated", "out_of_order"}
     tried |= {"missed"} if known.has_live else set()
     tried |= {"lost"} if known.has_kept else set()

@@ -144,7 +144,7 @@ def test_what_is_too_much_is_not_watched(
         for topic in ("a", "b", "c"):
             bus.parts.session.multi([Create(bus.parts.tree.topic(topic))])
         eventually(lambda: Change("topic", "added", "c") in told)
-        eventually(lambda: "too much to watch" in caplog.text)
+        eventually(lambda: "too many lists to watch" in caplog.text)
 
 
 def test_the_callback_must_be_callable(bus: Bus) -> None:

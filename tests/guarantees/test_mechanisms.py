@@ -125,7 +125,7 @@ def test_without_the_ids_in_the_transaction_it_is_stored_twice(
     assert publish_twice(connect) == ["pay", "pay", "last"]
 
 
-# -- a partition is given back when nothing of it is in hand -----------------------------------------------------------
+# -- a partition is released when nothing of it is in flight -----------------------------------------------------------
 
 
 def join_while_another_works(

@@ -90,7 +90,7 @@ def test_every_path_of_the_tree_has_its_kind() -> None:
     kinds = {
         "/r": "root", tree.root: "root", tree.topic("t"): "topic", tree.registration("t", "s"): "registration",
         tree.full_flag("t", "s"): "flag", tree.queue("s", "t"): "queue", f"{tree.queue('s', 't')}/f.": "entry",
-        tree.ledger("g", "t", 1): "part of a group", tree.body("p", 1): "body", tree.letter("s", "t", 1): "letter",
+        tree.ledger("g", "t", 1): "part of a group", tree.body("p", 1): "body", tree.dead_letter("s", "t", 1): "letter",
         tree.id("t", "i"): "id", tree.id_log("t", 1.0): "id", f"{tree.bucket(10)}/m.1.p": "record",
         f"{tree.bucket(10)}/d.1": "delayed frame", f"{tree.root}/doctor-1": "other", "/r/zkmsx": "root",
         tree.staged_part("j", "r", "p"): "staged job", f"{tree.cleaner}/c_0000000001": "candidate",
@@ -186,12 +186,12 @@ def test_a_lane_that_cannot_be_written_is_not_claimed_again_and_again(
         message.reject("no good")
 
     bob.subscribe("news", reject, name="w")
-    raw("ann").create(tree.shelf("w"), acl=CREATOR_ALL_ACL)
+    raw("ann").create(tree.dead_of("w"), acl=CREATOR_ALL_ACL)
     pat.publish("news", "bad")
     eventually(lambda: len(given) == 3)
     assert given[1] - given[0] >= 0.5
     assert given[2] - given[1] >= 1.0
-    raw("carl").delete(tree.shelf("w"))
+    raw("carl").delete(tree.dead_of("w"))
     eventually(lambda: [letter.data for letter in bob.dead_letters(subscription="w")] == ["bad"])
 
 

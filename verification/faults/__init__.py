@@ -1,4 +1,4 @@
-"""Nemeses on real ensembles: what breaks while messages flow, and whether every guarantee holds: `make faults`.
+"""Injects faults (nemeses) into real ensembles while messages flow, and checks every guarantee: `make faults`.
 
 campaign     all cells, nemesis by workload          table       cell      the page, and a line of it
 trial        one cell of messages                    coherence   cache/    one cell of caches

@@ -53,7 +53,7 @@ def main(
     keep: Path,
     out: Path | None,
 ) -> None:
-    """Break things while messages flow, and see whether every guarantee holds."""
+    """Inject faults while messages flow, and check whether every guarantee holds."""
     interrupt_on_sigterm()
     chosen = nemeses or tuple(NEMESES)
     if out is None and not nemeses and not workloads:
@@ -62,7 +62,7 @@ def main(
     def say(line: str) -> None:
         click.echo(line, err=True)
         if out is not None:
-            write(campaign, out)  # what was found so far is there, also if it ends here
+            write(campaign, out)  # after each cell, in case the run is interrupted
 
     campaign = Campaign(cast(Where, where), seconds, seed, trail, keep.absolute(), say)
     try:
@@ -80,7 +80,7 @@ def main(
 
 
 def write(campaign: Campaign, out: Path) -> None:
-    """What was found, as a page and for programs."""
+    """Write the results as a page and as JSON."""
     found = table.result(campaign)
     out.mkdir(parents=True, exist_ok=True)
     (out / "faults.md").write_text(table.page(found))

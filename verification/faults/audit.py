@@ -15,7 +15,7 @@ _LONGEST = 1800.0
 
 
 def audited(trail: Path, page: Path) -> str:
-    """What `zkms report` says of all guarantees together: kept, broken, undecided or untried; `page` says why."""
+    """Return the verdict of `zkms report` on all guarantees: kept, broken, undecided or untried; `page` says why."""
     command = [sys.executable, "-m", "zkms", "report", "--trail", str(trail), "--out", str(page), "--json"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)

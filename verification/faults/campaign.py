@@ -1,4 +1,4 @@
-"""All cells that were asked for, one after another: nemesis by nemesis, on ensembles equipped for it."""
+"""Runs the requested cells one after another: nemesis by nemesis, on ensembles equipped for it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ WORKLOADS: tuple[Workload, ...] = ("live", "durable", "group", "delayed", "cache
 
 @dataclass
 class Campaign:
-    """What is to be run, and what came of it."""
+    """The cells to run, and their results."""
 
     where: Where
     seconds: float
@@ -77,7 +77,7 @@ class Campaign:
     """Nemeses that could not be run here, and why."""
 
     def run(self, nemeses: Sequence[str], workloads: Sequence[Workload]) -> list[Cell]:
-        """Run all; what breaks a guarantee does not end it."""
+        """Run all; a broken guarantee does not end it."""
         chosen = [NEMESES[name]() for name in NEMESES if name in nemeses]
         self.not_run = {one.name: reason for one in chosen if (reason := obstacle(one, self.where))}
         chosen = [one for one in chosen if one.name not in self.not_run]

@@ -1,4 +1,4 @@
-"""One cell of the table: what a workload went through under a nemesis."""
+"""One cell of the table: the results of a workload under a nemesis."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Cell(msgspec.Struct, kw_only=True):
     """Seconds between the nemesis's beginning and its end."""
     published: int = 0
     unknown: int = 0
-    """Messages of which the publisher was told that they may have been stored."""
+    """Messages whose outcome is unknown to the publisher."""
     refused: int = 0
     delivered: int = 0
     lost: int = 0
@@ -28,7 +28,7 @@ class Cell(msgspec.Struct, kw_only=True):
     early: int = 0
     phantom: int = 0
     repeated: int = 0
-    """Deliveries again that the guarantee allows."""
+    """Redeliveries that the guarantee allows."""
     gaps: int = 0
     pause: float = 0.0
     """The longest time that a client which was not itself a victim went without progress."""

@@ -1,14 +1,14 @@
-"""The checker: what publishers were told, held against what consumers have written down. It knows nothing of zkms.
+"""The checker: compares the journals of publishers with those of consumers. It knows nothing of zkms.
 
     lost           told stored, and never delivered; or delivered to one subscription and not to another
-    duplicated     live: delivered twice; else: acked twice, or given again to the process that had acked it
+    duplicated     live: delivered twice; else: acked twice, or delivered again to the process that had acked it
     out_of_order   first delivered after a younger one of its publisher (group: of its key), or, live, in another order
                    than to another subscriber; delayed messages have no order of publishing
     early          delivered before it was due
     phantom        delivered, though its publisher was told that nothing was stored
-    repeated       delivered again before an ack was stored: allowed, at least once is what is promised
+    repeated       delivered again before an ack was stored: allowed, the promise is at least once
 
-A live subscriber may have missed what lies around a gap that it was told of, and nothing else.
+A live subscriber may miss messages only around an announced gap.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ SHOWN = 20
 
 
 class Sent(NamedTuple):
-    """What a publisher knows of a message."""
+    """The outcome of a message, as its publisher knows it."""
 
     begun: float
     outcome: str
-    """stored, unknown or refused; "begun" if the publisher died before it heard."""
+    """stored, unknown or refused; "begun" if the publisher died before the reply."""
     at: float
     due: float | None
 
@@ -47,7 +47,7 @@ class Reader:
     subscription: str
     records: list[Record] = field(default_factory=list)
     killed: bool = False
-    """On purpose: what was on its way to it then is nobody's loss."""
+    """Killed on purpose: messages in flight to it are not lost."""
 
     def got(self) -> Iterator[tuple[Id, float, float]]:
         """Message, monotonic and wall clock of each delivery."""
@@ -93,7 +93,7 @@ class Verdict:
 
 
 def sent(records: Iterable[Record]) -> dict[Id, Sent]:
-    """What became of each message, as its publisher was told."""
+    """Return the outcome of each message, as its publisher knows it."""
     found: dict[Id, Sent] = {}
     for kind, who, number, at, *more in records:
         message = (who, number)
@@ -137,7 +137,7 @@ def judge(workload: Workload, messages: dict[Id, Sent], readers: list[Reader]) -
 
 
 def missing(workload: Workload, messages: dict[Id, Sent], readers: list[Reader]) -> int:
-    """How many messages are still to come, as far as is known now."""
+    """Return how many messages have not arrived yet."""
     return judge(workload, messages, readers).lost
 
 
@@ -169,7 +169,7 @@ def _judge_live(reader: Reader, expected: dict[Id, Sent], verdict: Verdict) -> N
 def _missed(
     expected: dict[Id, Sent], places: dict[Id, int], gaps: list[tuple[int, float]], ready: float, *, killed: bool
 ) -> Iterator[Id]:
-    """What should have come between what came before and after it, with no gap in between."""
+    """Yield the expected messages that are missing, without a gap at their position."""
     by: dict[str, list[int]] = defaultdict(list)
     for who, number in expected:
         by[who].append(number)
@@ -188,14 +188,14 @@ def _missed(
             before, waiting = place, []
         if killed:
             continue
-        # Nothing younger came: only what began after the last gap was told must come.
+        # Nothing later came: only messages that were published after the last gap must come.
         told = max((at for gap, at in gaps if before is None or gap > before), default=None)
         floor = told if told is not None else ready if before is None else 0.0
         yield from ((who, n) for n in waiting if expected[who, n].begun > floor)
 
 
 def _judge_agreement(readers: list[Reader], verdict: Verdict) -> None:
-    """All subscribers hear all publishers in the same order."""
+    """Check that all subscribers get all messages in the same order."""
     orders = [list(dict.fromkeys(message for message, *_ in reader.got())) for reader in readers]
     for (one, first), (other, second) in pairwise(zip(readers, orders, strict=True)):
         rank = {message: place for place, message in enumerate(first)}

@@ -13,17 +13,17 @@ SLOWEST = 0.08
 
 
 class _Proxied(Nemesis):
-    """Something that goes on in the proxies between clients and servers."""
+    """A fault in the proxies between clients and servers, which is repeated."""
 
     proxied = True
 
     def __init__(self) -> None:
-        """Nothing goes on yet."""
+        """Make it; nothing is disturbed yet."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def begin(self, stage: Stage) -> None:
-        """Do `disturb` again and again, as often as it says."""
+        """Call `disturb` repeatedly, after the seconds that it returns."""
         self._stop.clear()
         self._thread = threading.Thread(target=self._go_on, args=(stage,), name=self.name)
         self._thread.start()
@@ -41,7 +41,7 @@ class _Proxied(Nemesis):
             pass
 
     def disturb(self, stage: Stage) -> float:
-        """Do something, and say how many seconds to wait."""
+        """Disturb once, and return how many seconds to wait."""
         raise NotImplementedError
 
 
@@ -73,7 +73,7 @@ class CutAfterCommit(_Proxied):
 
 
 class BlackHole(Nemesis):
-    """What some clients send and are sent vanishes, with all connections open, for longer than their sessions."""
+    """All packets of some clients are dropped, with open connections, for longer than their sessions."""
 
     name = "client-black-holed"
     about = "a consumer's and a publisher's traffic vanishes, connections open, for longer than their sessions"
@@ -81,7 +81,7 @@ class BlackHole(Nemesis):
     longer_than_a_session = True
 
     def begin(self, stage: Stage) -> None:
-        """Swallow everything of the victims."""
+        """Drop all packets of the victims."""
         for name in stage.choose():
             proxy = stage.ways[name].proxy
             assert proxy is not None
@@ -94,7 +94,7 @@ class BlackHole(Nemesis):
 
 
 class ClientKilled(Nemesis):
-    """A consumer and a publisher die without a goodbye; others take their places."""
+    """A consumer and a publisher are killed; others replace them."""
 
     name = "client-killed"
     about = "SIGKILL of a consumer and of a publisher; others start in their places"
@@ -116,11 +116,11 @@ class ClientClockJumped(Nemesis):
     name = "client-clock"
     about = "a consumer's wall clock jumps an hour ahead, and back (what time.time() returns)"
     clocked = True
-    # When a delayed message is due is for the leading cleaner's clock to say, and for nobody else's.
+    # Only the leading cleaner's clock decides when a delayed message is due.
     excuses = frozenset({"early"})
 
     def begin(self, stage: Stage) -> None:
-        """Jump ahead: the first consumer alone, as what a publisher delays is due by its clock."""
+        """Jump ahead: only the first consumer, because a publisher's clock decides when its messages are due."""
         self._jump(stage, HOUR)
 
     def end(self, stage: Stage) -> None:

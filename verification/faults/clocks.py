@@ -1,4 +1,4 @@
-"""A wall clock that jumps, for one process, told by a file what to add. The monotonic clock runs on.
+"""A wall clock that jumps, for one process; a file says by how much. The monotonic clock is not changed.
 
 A server gets libfaketime. A process of ours replaces Python's time.time(), which is what zkms asks: under libfaketime
 0.9.10 Python's time.sleep() does not return.

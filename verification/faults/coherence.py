@@ -1,4 +1,4 @@
-"""One trial of caches: processes read and write through them, a nemesis, and whether anybody read what was replaced."""
+"""One trial of caches: processes read and write through them under a nemesis, and stale reads are counted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN = 10
 
 
 def run_caches(nemesis: Nemesis, plan: Plan, stage: Stage, crew: Crew, directory: Path) -> Cell:
-    """Carry it out, and judge."""
+    """Run the trial, and judge it."""
     trail = None if plan.trail is None else str(plan.trail)
     run = Run(processes=PROCESSES, session_timeout=plan.session_timeout, trail=trail)
     hosts, names = stage.ensemble.server.hosts, [f"worker-{number}" for number in range(PROCESSES)]

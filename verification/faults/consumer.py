@@ -1,4 +1,4 @@
-"""`python -m verification.faults.consumer JSON`: writes down what it gets and which acks were stored, until SIGTERM."""
+"""`python -m verification.faults.consumer JSON`: records its deliveries and stored acks, until SIGTERM."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from verification.faults.orders import TOPIC, Orders
 
 FETCHED = 20
 REFUSED = (zkms.LostOwnership, zkms.ConnectionLost, zkms.Timeout, zkms.AlreadyAcked)
-"""What an ack may raise while ZooKeeper or this process is in trouble: the message comes again, or was acked."""
+"""Errors of an ack that are expected under faults: the message is delivered again, or was acked."""
 
 
 class Consumer:
     """One process's subscription."""
 
     def __init__(self, orders: Orders, bus: zkms.Bus, journal: Journal) -> None:
-        """Subscribe: what is published from now on is to come."""
+        """Subscribe."""
         self._orders = orders
         self._bus = bus
         self._journal = journal

@@ -21,7 +21,7 @@ class Crew:
     """Processes with a journal and a log each, in one directory."""
 
     def __init__(self, directory: Path) -> None:
-        """Nobody is there yet."""
+        """Make it, without processes."""
         self._directory = directory
         self._running: dict[str, Child] = {}
         self._tails: dict[str, Tail] = {}
@@ -36,7 +36,7 @@ class Crew:
             child.kill()
 
     def journal(self, name: str) -> Path:
-        """Where a process writes down what it does."""
+        """Return the path of a process's journal."""
         return self._directory / f"{name}.journal"
 
     def start(self, program: str, orders: Orders, settings: Sequence[str] = ()) -> None:
@@ -46,7 +46,7 @@ class Crew:
         self._running[orders.name] = Child(command, log=self._log(orders.name), env=environment(settings))
 
     def records(self, name: str) -> list[Record]:
-        """What a process has written down so far, also one that has ended."""
+        """Return the records of a process so far, also of one that has ended."""
         return self._tails[name].look()
 
     def kill(self, name: str) -> None:
@@ -64,7 +64,7 @@ class Crew:
                     self._complain(name, child)
 
     def look(self) -> None:
-        """Note who has ended by himself."""
+        """Note processes that have ended by themselves."""
         for name, child in list(self._running.items()):
             if child.returncode is not None:
                 self._complain(name, self._running.pop(name))

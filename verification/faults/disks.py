@@ -18,7 +18,7 @@ _PIECE = 64 * 1024
 
 @contextmanager
 def small_disks(directory: Path, nodes: int) -> Iterator[list[Path]]:
-    """A disk for each server, where EmbeddedZooKeeper(data=directory) keeps what it has."""
+    """Mount a disk for each server, where EmbeddedZooKeeper(data=directory) stores its data."""
     with ExitStack() as stack:
         yield [stack.enter_context(_mounted(directory / f"node-{number}")) for number in range(1, nodes + 1)]
 
@@ -42,7 +42,7 @@ def _mounted(path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> None:
-    """Leave no byte of it free; who writes there now is told so."""
+    """Fill it, so that writes fail."""
     with (disk / _BALLAST).open("ab", buffering=0) as file:
         for size in (_PIECE, 1):
             with suppress(OSError):
@@ -51,5 +51,5 @@ def fill(disk: Path) -> None:
 
 
 def drain(disk: Path) -> None:
-    """Have the room again that `fill` took."""
+    """Free the space that `fill` took."""
     (disk / _BALLAST).unlink(missing_ok=True)

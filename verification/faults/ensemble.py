@@ -1,4 +1,4 @@
-"""Three servers, equipped for what is to be done to them: wires that can be cut, clocks that jump, disks to fill."""
+"""Three servers equipped for faults: connections that can be cut, clocks that jump, disks that can be filled."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Ensemble:
     disks: list[Path] = field(default_factory=list)
 
     def leader(self) -> int:
-        """Which node leads; waits until one does."""
+        """Wait for a leader, and return its number."""
         deadline = time.monotonic() + _ELECTED
         while (found := self.server.leader()) is None:
             if time.monotonic() > deadline:

@@ -1,11 +1,11 @@
-"""What a process of a trial writes down, a JSON line each, so that nothing of it is lost when the process is killed.
+"""The journal of a process in a trial: one JSON line for each record, so that nothing is lost when it is killed.
 
     ["ready", SECONDS]                          a consumer's subscribe() has returned
     ["begun", WHO, NUMBER, SECONDS]             a publish() is called
     ["stored", WHO, NUMBER, SECONDS, DUE]       it has returned; DUE is for delayed messages, else null
     ["unknown", WHO, NUMBER, SECONDS, WHY]      it raised, and may have been stored
     ["refused", WHO, NUMBER, SECONDS, WHY]      it raised, and said that nothing was stored
-    ["got", WHO, NUMBER, SECONDS, WALL]         a message is in the hands of a consumer; WALL is the wall clock's time
+    ["got", WHO, NUMBER, SECONDS, WALL]         a message was delivered to a consumer; WALL is the wall clock's time
     ["acked", WHO, NUMBER, SECONDS]             its ack() has returned
     ["lost", WHO, NUMBER, SECONDS, WHY]         its ack() raised
     ["gap", SECONDS, REASON]                    a subscriber was told that it may have missed something

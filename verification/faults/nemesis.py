@@ -1,4 +1,4 @@
-"""What can be done to an ensemble and its clients while messages flow: a name, a beginning and an end."""
+"""A nemesis: a fault of an ensemble or its clients while messages flow, with a name, a beginning and an end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from verification.faults.stage import Stage
 
 
 class Nemesis:
-    """One fault. What `begin` broke is whole again when `end` has returned."""
+    """One fault. `end` undoes what `begin` did."""
 
     name: ClassVar[str]
     about: ClassVar[str]
@@ -38,7 +38,7 @@ class Nemesis:
 
 
 class Calm(Nemesis):
-    """Nothing is broken: what the others are to be compared with."""
+    """No fault, for comparison."""
 
     name = "none"
     about = "nothing is broken"

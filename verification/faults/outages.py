@@ -47,7 +47,7 @@ class AllRestarted(Nemesis):
 
 
 class LeaderPaused(Nemesis):
-    """The server that leads stops in its tracks, and goes on as if nothing had been."""
+    """The leader is paused, and resumed."""
 
     name = "leader-paused"
     about = "SIGSTOP of the leader, then SIGCONT"
@@ -58,7 +58,7 @@ class LeaderPaused(Nemesis):
 
 
 class FollowerPaused(Nemesis):
-    """A server that follows stops in its tracks, with its clients' connections open, and goes on later."""
+    """A follower is paused with its clients' connections open, and resumed."""
 
     name = "follower-paused"
     about = "SIGSTOP of a follower, then SIGCONT"

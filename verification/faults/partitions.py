@@ -25,7 +25,7 @@ class _Partition(Nemesis):
 
 
 class FollowerCutOff(_Partition):
-    """The smaller side has no leader: who is connected to it has to move."""
+    """The smaller side has no leader: its clients have to reconnect elsewhere."""
 
     name = "minority-partition"
     about = "a follower cut off from the two others"

@@ -1,4 +1,4 @@
-"""The longest pause: how long somebody had to wait for the next sign of progress."""
+"""The longest pause: how long a client went without progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a trial takes place: the servers, the way of each process to them, and who has been chosen to suffer."""
+"""The environment of a trial: the servers, how each process reaches them, and the victims of the fault."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Way:
 
 @dataclass
 class Stage:
-    """What a nemesis can lay its hands on."""
+    """What a nemesis can act on."""
 
     ensemble: Ensemble
     directory: Path

@@ -1,9 +1,9 @@
-"""What the servers of an embedded ensemble say to each other, on wires that can be cut, in each direction by itself.
+"""Connections between the servers of an embedded ensemble that can be cut, each direction by itself.
 
 A Java process can be told to make its connections through a SOCKS proxy. Each server gets one of its own, so that of
 every connection it is known who speaks and who hears. That needs neither root nor a firewall.
-What is cut is like packets that are dropped: connections stay open, new ones come to nothing, and what was said is
-heard when the wire is whole again. Clients are not affected.
+A cut is like dropped packets: connections stay open, new ones fail, and data arrives when the cut ends. Clients are not
+affected.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Switchboard:
     """The wires between so many servers, counted from 0."""
 
     def __init__(self, nodes: int) -> None:
-        """All wires are whole; `start()` or `with` runs it."""
+        """Make it with no cuts; `start()` or `with` runs it."""
         self._count = nodes
         self._cut: set[tuple[int, int]] = set()
         self._owners: dict[int, int] = {}
@@ -61,7 +61,7 @@ class Switchboard:
         return [command[0], *way, *command[1:]]
 
     def cut(self, speaker: int, hearer: int) -> None:
-        """Nothing that `speaker` says arrives at `hearer`."""
+        """Drop everything that `speaker` sends to `hearer`."""
         self._cut.add((speaker, hearer))
 
     def isolate(self, node: int) -> None:
@@ -71,7 +71,7 @@ class Switchboard:
             self.cut(other, node)
 
     def heal(self) -> None:
-        """All wires are whole again."""
+        """End all cuts."""
         self._cut.clear()
 
     def _run(self, work: Coroutine[None, None, None]) -> None:

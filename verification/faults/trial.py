@@ -78,7 +78,7 @@ class Trial:
     _killed: set[str] = field(default_factory=set)
 
     def run(self, nemesis: Nemesis) -> Cell:
-        """Carry it out, and judge."""
+        """Run the trial, and judge it."""
         self.stage.kill, self.stage.again = self._kill, self._again
         self.crew.start("probe", self._new("probe", hosts=self.stage.ensemble.server.hosts))
         for number, (subscription, how) in enumerate(CONSUMERS[self.workload]):
@@ -127,13 +127,13 @@ class Trial:
         self.crew.kill(name)
 
     def _again(self, name: str) -> None:
-        """Another process in place of one that was killed: with a name of its own, as the dead one's may live on."""
+        """Start another process in place of a killed one, with a new name, as the old session may still exist."""
         program, orders = self._orders[name]
         new = f"{name}-again"
         subscription = new if self.workload == "live" else orders.subscription
         again = self._new(new, subscription=subscription, how=orders.how, patience=orders.patience, seed=orders.seed)
         (self._publish if program == "publisher" else self._consume)(again)
-        self.stage.victims.add(new)  # it begins in the middle, which is no pause
+        self.stage.victims.add(new)  # its late start is no pause
         self._await(lambda: bool(self.crew.records(new)), f"sign of life from {new}")
 
     def _flows(self) -> bool:
@@ -207,5 +207,5 @@ class Trial:
 
 
 def _idle(verdict: Verdict) -> list[str]:
-    """Where nothing happened, nothing was shown."""
+    """Report a trial in which nothing was published or delivered."""
     return [] if verdict.published and verdict.delivered else ["nothing was published, or nothing was delivered"]

@@ -1,4 +1,4 @@
-"""Bad input of every kind: nothing crashes, nothing hangs, memory stays bounded, and no name leaves its place.
+"""Fuzzing: with any bad input nothing crashes or hangs, memory stays bounded, and no name leads out of its folder.
 
 target.py      what can be fuzzed, and what it means to pass
 frames.py, names.py, records.py, wire.py, trails.py, arguments.py, web.py   the targets

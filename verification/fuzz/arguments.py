@@ -1,4 +1,4 @@
-"""What people and shells hand over: command lines, environment, selectors, settings. A sentence, never a traceback."""
+"""Fuzzes command lines, environment, selectors and settings: errors are a sentence, never a traceback."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from zkms.security import parse_auth
 from zkms.subscribe.options import check_where
 
 UNSAFE = "\0"
-"""What no operating system hands over as an argument."""
+"""A character that no argument of a process can contain."""
 _ARGUMENT = re.compile(r"""'([^']*)'|"([^"]*)"|(\S+)""")
 """As a shell takes a line apart, but for quotes in the middle of a word; many times as fast as shlex."""
 _NO_NAME = re.compile("[\ud800-\udc7f\udd00-\udfff]")

@@ -1,4 +1,4 @@
-"""Frames: what a reader, a leader with a delayed frame and a look at dead letters do with any bytes in a queue."""
+"""Fuzzes frames: how readers, the cleaner and the listing of dead letters handle any bytes in a queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names: of entries, of delayed frames, of topics and roots. None of them leads out of its place in the tree."""
+"""Fuzzes names of entries, delayed frames, topics and roots: none of them leads to another part of the tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data of znodes: whatever another program has written there, each part of zkms that reads it knows what to do."""
+"""Fuzzes the data of znodes: every reader in zkms handles whatever another program has written."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ EXAMPLES: tuple[Record, ...] = (
 
 
 def check(data: bytes) -> None:
-    """Each kind of record, and what becomes of it."""
+    """Decode the data as each kind of record, and use the result."""
     for kind in KINDS:
         try:
             record = decode(data, kind)

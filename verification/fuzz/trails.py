@@ -1,4 +1,4 @@
-"""Trails: any bytes as a file of lines become events and bad lines, and what is an event fits into the tables."""
+"""Fuzzes trails: any file becomes events and bad lines, and every event fits into the tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cleaner's HTTP endpoints: any bytes on the socket are answered or hung up on, and the next one is served."""
+"""Fuzzes the cleaner's HTTP endpoints: any bytes are answered or end the connection, and the next one is served."""
 
 from __future__ import annotations
 

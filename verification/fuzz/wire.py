@@ -1,4 +1,4 @@
-"""What comes over the connection: a server that answers anything, and a connection that must neither hang nor grow."""
+"""Fuzzes the server's replies: with any bytes, the connection neither hangs nor grows."""
 
 from __future__ import annotations
 

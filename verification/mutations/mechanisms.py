@@ -1,7 +1,7 @@
-"""The mechanisms, each with the edit that takes it out of the sources and the test that cannot pass without it.
+"""The mechanisms, each with the edit that removes it from the sources and the test that fails without it.
 
-An edit says what the sources have now. Where they say something else by now, the check refuses to run: a mutation that
-is not applied would prove nothing.
+An edit quotes the sources. If they have changed, the check refuses to run: a mutation that is not applied would prove
+nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Mechanism(NamedTuple):
-    """Something that a guarantee rests on, and how to do without it."""
+    """Code that a guarantee depends on, and the edit that removes it."""
 
     name: str
     file: str
@@ -186,7 +186,7 @@ MECHANISMS = (
         "tests/guarantees/test_mechanisms.py::test_a_frame_that_is_half_done_goes_on_in_its_middle",
     ),
     Mechanism(
-        "a partition is given back when nothing of it is in hand",
+        "a partition is released when nothing of it is in flight",
         "zkms/consume/dispatcher.py",
         "            return self.in_flight == 0\n",
         "            return True\n",

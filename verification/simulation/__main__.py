@@ -6,7 +6,7 @@ import os
 import sys
 
 if __name__ == "__main__" and os.environ.get("PYTHONHASHSEED") != "0":
-    # The order of a set of strings must be the same every time, or a seed would not be a schedule.
+    # The order of a set of strings must be the same every time, or a seed would not determine the schedule.
     os.execve(
         sys.executable,
         [sys.executable, "-m", "verification.simulation", *sys.argv[1:]],

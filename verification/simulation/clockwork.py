@@ -1,8 +1,8 @@
-"""The scheduler: tasks run one at a time, in an order that the seed decides; time moves only when all of them wait.
+"""The scheduler: tasks run one at a time, in an order that the seed determines; time advances only when all wait.
 
-A task is a greenlet: it runs until it waits for something, or until a lock is taken or given back and the seed says
-that another comes first. Timed calls (the network, faults) happen between tasks. Whatever is decided by chance is
-decided by `random`, so a world is the same every time it is made from the same seed.
+A task is a greenlet: it runs until it waits, or until it takes or releases a lock and the seed chooses another task.
+Timed calls (the network, faults) run between tasks. All random choices come from `random`, so the same seed gives the
+same world.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any
 import greenlet
 
 EPOCH = 1_700_000_000.0
-"""What clocks on the wall show when a world begins."""
+"""The wall-clock time at which a world begins."""
 START = 1_000.0
 SWITCH = 0.15
-"""How likely it is that another task runs first, where that could make a difference."""
+"""The probability of a switch to another task, where that could make a difference."""
 
 
 class Stuck(Exception):
-    """More steps than any sound schedule takes: something spins."""
+    """Too many steps: some task loops for ever."""
 
 
 class Process:
-    """What stops, resumes and dies as a whole: the tasks of one simulated program."""
+    """The tasks of one simulated program, which stop, resume and die together."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -35,9 +35,9 @@ class Process:
         self.alive = True
         self.stopped = False
         self.skew = 0.0
-        """Seconds that its clock on the wall is ahead."""
+        """Seconds by which its wall clock is ahead."""
         self.held: list[Task] = []
-        """Its tasks that could run, while it is stopped."""
+        """Its runnable tasks, while it is stopped."""
         self.ended: list[Callable[[], None]] = []
         """Called when it is killed: its connections break."""
 
@@ -49,17 +49,17 @@ class Process:
         return task
 
     def stop(self) -> None:
-        """As SIGSTOP does."""
+        """Stop it, like SIGSTOP."""
         self.stopped = True
 
     def resume(self) -> None:
-        """As SIGCONT does."""
+        """Resume it, like SIGCONT."""
         self.stopped = False
         held, self.held = self.held, []
         self.world.ready += held
 
     def kill(self) -> None:
-        """As SIGKILL does: nothing of it runs ever again; nor does anything more happen to one that is dead."""
+        """Kill it, like SIGKILL: its tasks never run again. Does nothing if it is dead."""
         if not self.alive:
             return
         self.alive = False
@@ -80,7 +80,7 @@ class Task:
         self.scheduled = False
         self.number = process.world.number()
         self.token = 0
-        """Grows with each wait, so that a time-out of an earlier one is known to be old."""
+        """Grows with each wait, so that the timeout of an earlier wait is recognised."""
         self.timed_out = False
         self.greenlet = greenlet.greenlet(self._run, parent=process.world.main)
 
@@ -89,7 +89,7 @@ class Task:
             self.target()
         except greenlet.GreenletExit:
             raise
-        except BaseException as error:  # noqa: BLE001 - threads die of these alone; the world is told
+        except BaseException as error:  # noqa: BLE001 - it ends only this task; the world records it
             if not self.process.world.over:
                 self.process.world.failures.append((self, error))
         finally:
@@ -99,7 +99,7 @@ class Task:
 
 
 class World:
-    """Everything of one schedule."""
+    """The state of one schedule."""
 
     def __init__(self, seed: int, *, most_steps: int = 2_000_000) -> None:
         self.seed = seed
@@ -111,7 +111,7 @@ class World:
         self.tasks: list[Task] = []
         self.failures: list[tuple[Task, BaseException]] = []
         self.tokens = random.Random(f"tokens {seed}")
-        """Of their own, so that a name more or less does not change the schedule."""
+        """A separate source for random names, so that one name more does not change the schedule."""
         self._most_steps = most_steps
         self._timers: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
@@ -121,22 +121,22 @@ class World:
         """The ZooKeeper of this world."""
 
     def number(self) -> int:
-        """One that nothing else in this world has."""
+        """Return a number that is unique in this world."""
         self._count += 1
         return self._count
 
-    # -- for what runs between tasks -----------------------------------------------------------------------------
+    # -- between tasks -------------------------------------------------------------------------------------------
 
     def call_at(self, when: float, call: Callable[..., None], *args: Any) -> None:
-        """Call this at a moment; those of one moment in the order in which they were asked for."""
+        """Call this at a time; calls of the same time run in the order of their registration."""
         heapq.heappush(self._timers, (when, self.number(), call, args))
 
     def call_in(self, seconds: float, call: Callable[..., None], *args: Any) -> None:
-        """Call this so many seconds from now."""
+        """Call this after so many seconds."""
         self.call_at(self.now + seconds, call, *args)
 
     def wake(self, task: Task) -> None:
-        """Let a task run that waits; harmless if it can already."""
+        """Make a waiting task runnable; does nothing if it is."""
         if task.scheduled or task.finished or self.over or not task.process.alive:
             return
         task.scheduled = True
@@ -146,7 +146,7 @@ class World:
             self.ready.append(task)
 
     def run(self, done: Callable[[], bool], until: float) -> bool:
-        """Run until `done` or that moment; whether it was done."""
+        """Run until `done` or until that time; return whether it is done."""
         while not done():
             if self.ready:
                 self._run_one()
@@ -180,7 +180,7 @@ class World:
         self.current = None
 
     def end(self) -> None:
-        """Let nothing run any more: tasks that wait are taken down, and what they say on the way is not heard."""
+        """End all tasks; errors that they raise are ignored."""
         self.over = True
         self.ready.clear()
         self._timers.clear()
@@ -196,7 +196,7 @@ class World:
     # -- for tasks -----------------------------------------------------------------------------------------------
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Let others run until somebody wakes this task, or for so many seconds; False if it was the time."""
+        """Let others run until this task is woken, or for so many seconds; False at the timeout."""
         if self.over:
             raise greenlet.GreenletExit
         task = self.current
@@ -218,14 +218,14 @@ class World:
             self.wake(task)
 
     def pause(self) -> None:
-        """Perhaps let another run first."""
+        """Switch to another task with probability `SWITCH`."""
         task = self.current
         if task is not None and self.ready and not self.over and self.random.random() < SWITCH:
             self.wake(task)
             self.wait()
 
     def wall(self) -> float:
-        """What the clock on the wall shows to whoever runs."""
+        """Return the wall clock of the running process."""
         skew = 0.0 if self.current is None else self.current.process.skew
         return EPOCH + self.now - START + skew
 
@@ -234,25 +234,25 @@ _world: World | None = None
 
 
 def enter(world: World | None) -> None:
-    """Make this the world that the primitives live in."""
+    """Make this the world of the primitives."""
     global _world
     _world = world
 
 
 def here() -> World:
-    """The world of now."""
+    """Return the current world."""
     if _world is None:
         raise RuntimeError("there is no world")
     return _world
 
 
 def task() -> Task | None:
-    """Who runs now; None between tasks, and outside of any world."""
+    """Return the running task; None between tasks, and outside of any world."""
     return None if _world is None else _world.current
 
 
 def running() -> Task:
-    """Who runs now, where somebody must."""
+    """Return the running task, which must exist."""
     found = task()
     if found is None:
         raise RuntimeError("only a task can do this")

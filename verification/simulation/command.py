@@ -1,4 +1,4 @@
-"""The command line of the simulation: which schedules, on how many processors, and what they showed."""
+"""The command line of the simulation: runs schedules in several processes, and prints the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from verification.simulation.mechanisms import MECHANISMS
 from verification.simulation.run import WORKLOADS, Outcome, collect, run, shrink
 
 COLLECT = 25
-"""Seeds after which memory is looked after, and progress is told."""
+"""Seeds after which memory is freed and progress is printed."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -41,10 +41,10 @@ def main(
     counts: bool,
     verbose: bool,
 ) -> None:
-    """Run zkms' real code in simulated worlds, each a schedule that its seed decides, and check what it promises.
+    """Run zkms' real code in simulated worlds, whose schedule a seed determines, and check its promises.
 
-    Ends with 1 if a promise was broken; what it prints then replays that schedule exactly. With --without it ends at
-    the first one that is, and with 1 if none is.
+    Ends with 1 if a promise was broken, and prints the command that replays that schedule. With --without it ends at
+    the first broken promise, and with 1 if there is none.
     """
     logging.basicConfig(level=logging.DEBUG if verbose else logging.CRITICAL, format="%(name)s: %(message)s")
     names = workloads or ((MECHANISMS[mechanism].workload,) if mechanism else tuple(WORKLOADS))
@@ -94,7 +94,7 @@ def _run(numbers: Iterable[int], names: Iterable[str], faults: str | None, mecha
 
 
 def _some(faults: list[Fault], places: str) -> list[Fault]:
-    """Those of a seed's faults that are to strike."""
+    """Return the selected faults of a seed."""
     try:
         return [] if places == "none" else [faults[int(place)] for place in places.split(",")]
     except (ValueError, IndexError) as error:
@@ -104,7 +104,7 @@ def _some(faults: list[Fault], places: str) -> list[Fault]:
 
 
 def _share(numbers: range, names: Iterable[str], jobs: int, options: list[str]) -> Counter[str]:
-    """Let several processes do it, each with a part of the seeds."""
+    """Run several processes, each with a part of the seeds."""
     part = -(-len(numbers) // jobs)
     command = [
         sys.executable,

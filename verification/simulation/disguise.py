@@ -1,7 +1,7 @@
-"""Imports zkms so that it lives in simulated worlds: its threads, locks, clocks and random names are ours.
+"""Imports zkms with simulated threads, locks, clocks and random names.
 
-To be called before anything of zkms is imported. What zkms itself stands on (kazoo, msgspec, logging) is imported
-first and keeps the real ones. Only this process is changed, so the simulation has one of its own.
+Call it before anything of zkms is imported. The libraries of zkms (kazoo, msgspec, logging) are imported first and keep
+the real ones. It changes the whole process, so the simulation runs in its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ABOVE = (
     "zkms_cleaner.delays",
 )
 FRAME = 3
-"""Messages in one frame at the most, or no schedule would have several frames of one call in flight."""
+"""The most messages in one frame: so few that one call has several frames in flight."""
 DISGUISED = {
     "threading": primitives.threading_module,
     "time": primitives.time_module,

@@ -1,8 +1,8 @@
-"""A ZooKeeper of several replicas in a simulated world: sessions, watches, replies that are late or never come.
+"""A simulated ZooKeeper ensemble with several replicas: sessions, watches, late and lost replies.
 
-Writes are decided at once, in the order in which they arrive, and reach each replica a little later. A client is
-connected to one replica and sees the tree as that one knows it. Its requests are answered in order: a read waits for
-the writes before it. Events come before the answers that show what they tell of.
+Writes are committed at once, in the order of arrival, and reach each replica a little later. A client is connected to
+one replica and sees its tree. Its requests are answered in order: a read waits for the writes before it. Watch events
+come before the replies that show the same change.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from zkms.zookeeper.operations import Operation
 from zkms.zookeeper.wire import CHILD, CREATED, DELETED
 
 LAG = 0.02
-"""Seconds that a replica is behind at the most, as a rule."""
+"""The most seconds that a replica normally lags."""
 LATENCY = 0.004
 SLOW = 40
-"""How much slower everything is while the network is slow."""
+"""The factor by which a slow network is slower."""
 
 
 @dataclass
 class Session:
-    """What the servers know of a client."""
+    """A client's session."""
 
     number: int
     password: bytes
@@ -45,7 +45,7 @@ class Session:
 
 @dataclass
 class _Due:
-    """An answer in the row: known already and waiting for the replica, or a read that is yet to be done."""
+    """A reply in the order of replies: a known one that waits for the replica, or a read that is not done yet."""
 
     zxid: int
     answer: Callable[[], bytes]
@@ -53,7 +53,7 @@ class _Due:
 
 @dataclass
 class Watches:
-    """What one connection wants to hear of."""
+    """The watches of one connection."""
 
     data: set[str] = field(default_factory=set)
     children: set[str] = field(default_factory=set)
@@ -61,7 +61,7 @@ class Watches:
 
 
 class Replica:
-    """One server: the tree as far as it knows it."""
+    """One server with its copy of the tree."""
 
     def __init__(self, ensemble: Ensemble) -> None:
         self._ensemble = ensemble
@@ -70,7 +70,7 @@ class Replica:
         self.connections: list[Connection] = []
 
     def hear(self, upto: int) -> None:
-        """Apply what the leader has committed up to there."""
+        """Apply the leader's transactions up to this one."""
         log = self._ensemble.leader.log
         while self.applied < upto:
             transaction = log[self.applied]
@@ -83,7 +83,7 @@ class Replica:
 
 
 class Connection:
-    """The server's end of one, and the wires in both directions."""
+    """The server's end of a connection, and the network in both directions."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Connection:
     ) -> None:
         running = ensemble.world.current
         self.process = None if running is None else running.process
-        """Whose it is."""
+        """The process of the client."""
         self._ensemble = ensemble
         self._world = ensemble.world
         self.replica = replica
@@ -104,10 +104,10 @@ class Connection:
         self._broke = broke
         self.open = True
         self._hears = True
-        """Whether what is on its way to the server still arrives."""
+        """Whether sent requests still arrive at the server."""
         self.black_hole = False
         self.armed: str | None = None
-        """"before" or "after": break at the next transaction, before it is carried out or after."""
+        """"before" or "after": break before or after the next transaction."""
         self._row: deque[_Due] = deque()
         self._watches = Watches()
         self._there = self._back = 0.0
@@ -115,10 +115,10 @@ class Connection:
         """The newest transaction of this connection."""
         replica.connections.append(self)
 
-    # -- the wires -----------------------------------------------------------------------------------------------
+    # -- the network ---------------------------------------------------------------------------------------------
 
     def send(self, raw: bytes) -> None:
-        """From the client: requests as bytes; b"" is a ping."""
+        """Take requests from the client as bytes; b"" is a ping."""
         self._there = max(self._there, self._world.now + self._ensemble.latency())
         self._world.call_at(self._there, self._arrive, raw)
 
@@ -151,7 +151,7 @@ class Connection:
             self._deliver(frame)
 
     def cut(self, *, arrives: bool) -> None:
-        """Break it. What the client has sent may still arrive and be carried out; no answer ever comes."""
+        """Break it. Sent requests may still arrive and be executed; no reply comes."""
         if self.open:
             self.open = False
             self._hears = arrives
@@ -159,7 +159,7 @@ class Connection:
             self._broke()
 
     def forsake(self) -> None:
-        """Its session is elsewhere now, or over: nothing that comes from here counts."""
+        """Ignore further requests: its session has moved to another connection, or has ended."""
         self._hears = False
         self.cut(arrives=False)
 
@@ -182,7 +182,7 @@ class Connection:
         return wire.results(operations, values)
 
     def answer(self) -> None:
-        """Answer what can be answered by now, in order."""
+        """Send the replies that are ready, in order."""
         while self._row and self._row[0].zxid <= self.replica.tree.zxid:
             self._send_back(self._row.popleft().answer())
 
@@ -213,7 +213,7 @@ class Connection:
     # -- watches -------------------------------------------------------------------------------------------------
 
     def tell(self, transaction: Transaction) -> None:
-        """Send the events that a transaction leads to here."""
+        """Send the watch events of a transaction."""
         watches = self._watches
         for change in transaction.changes:
             path = change.path
@@ -241,7 +241,7 @@ class Connection:
 
 
 Edit = Callable[["Ensemble", Sequence[Operation], int], list[Operation]]
-"""What a transaction is made into, by the number of the session that sends it."""
+"""Changes a transaction before it is committed; also gets the session's number."""
 
 
 class Ensemble:
@@ -255,20 +255,20 @@ class Ensemble:
         self.up = True
         self.slow = False
         self.edit: Edit | None = None
-        """What is done with a transaction before it is decided: see mechanisms.py."""
+        """Applied to each transaction before it is committed: see mechanisms.py."""
 
     def latency(self) -> float:
-        """Seconds that something is on its way."""
+        """Return the seconds that a packet takes."""
         value = self.world.random.random() * LATENCY
         return value * SLOW if self.slow else value
 
     @property
     def connections(self) -> list[Connection]:
-        """All that are open."""
+        """Return the open connections."""
         return [connection for replica in self.replicas for connection in replica.connections]
 
     def write(self, operations: list[Operation], session: int) -> list[wire.Result]:
-        """Decide a transaction; the replicas hear of it soon."""
+        """Commit a transaction; the replicas get it soon."""
         kept = operations if self.edit is None else self.edit(self, operations, session)
         try:
             values = self.leader.transact(kept, session, self._milliseconds())
@@ -297,9 +297,9 @@ class Ensemble:
         deliver: Callable[[bytes], None],
         broke: Callable[[], None],
     ) -> Connection | None:
-        """Connect a client to one of the replicas; None if that does not accept it now.
+        """Connect a client to one of the replicas; None if it does not accept connections now.
 
-        A session that is over gets a connection that is closed already, and has no number any more.
+        A session that has ended gets a closed connection.
         """
         replica = self.replicas[int(self.world.random.random() * len(self.replicas))]
         if not self.up or replica.tree.zxid < seen:
@@ -324,7 +324,7 @@ class Ensemble:
     def _look_after(self, session: Session) -> None:
         if session.ended:
             return
-        if not self.up:  # time stands still for sessions while nobody leads
+        if not self.up:  # sessions do not expire while there is no leader
             self.world.call_in(session.timeout, self._look_after, session)
             return
         left = session.heard + session.timeout - self.world.now
@@ -334,7 +334,7 @@ class Ensemble:
             self.end(session)
 
     def end(self, session: Session) -> None:
-        """Expire a session, or close it: what it held is gone."""
+        """Expire or close a session, and remove its ephemerals."""
         if session.ended:
             return
         session.ended = True
@@ -346,13 +346,13 @@ class Ensemble:
     # -- faults --------------------------------------------------------------------------------------------------
 
     def go_down(self) -> None:
-        """Nobody answers until `come_up`; what was on its way is lost, what was committed is not."""
+        """Stop answering until `come_up`; requests in flight are lost, commits are not."""
         self.up = False
         for connection in self.connections:
             connection.cut(arrives=False)
 
     def come_up(self) -> None:
-        """A new leader: every session has its whole time again."""
+        """Answer again, with a new leader: every session gets its full timeout."""
         self.up = True
         for session in self.sessions.values():
             session.heard = self.world.now
@@ -361,7 +361,7 @@ class Ensemble:
 def _as_asked(
     operations: Sequence[Operation], kept: Sequence[Operation], values: Sequence[wire.Result]
 ) -> list[wire.Result]:
-    """A result for each operation, also for those that were left out."""
+    """Return a result for each operation, also for those that an `Edit` left out."""
     results = iter(values)
     paths = [(type(each), each.path) for each in kept]
     return [next(results) if (type(each), each.path) in paths else True for each in operations]

@@ -1,4 +1,4 @@
-"""What goes wrong in a schedule: a list of faults, made from the seed, that can be made shorter."""
+"""The faults of a schedule: a list that the seed determines, and that can be shortened."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that happens to one process, or to ZooKeeper."""
+    """A fault of one process, or of ZooKeeper."""
 
     at: float
     kind: str
@@ -40,7 +40,7 @@ class Fault:
 def plan(
     seed: int, processes: int, seconds: float, *, without: tuple[str, ...] = (), every: float = 0.0
 ) -> list[Fault]:
-    """The faults of a schedule, in the first `seconds` of it; most of them close to a multiple of `every`."""
+    """Return the faults of the first `seconds` of a schedule; most are close to a multiple of `every`."""
     chance = random.Random(f"faults {seed}")
     kinds = [kind for kind in KINDS if kind not in without]
     faults = []
@@ -55,17 +55,17 @@ def plan(
 
 
 class Strike:
-    """Carries faults out in a world, and puts everything right in the end."""
+    """Injects faults into a world, and ends all of them."""
 
     def __init__(self, ensemble: Ensemble, processes: list[Process]) -> None:
         self._ensemble = ensemble
         self._world = ensemble.world
         self._processes = processes
-        """By number: those that were started in place of killed ones take over the number."""
+        """By number; the successor of a killed process has the same number."""
         self._stopped: list[Process] = []
 
     def carry_out(self, fault: Fault) -> None:
-        """Let it happen now."""
+        """Inject it now."""
         process = self._processes[fault.target]
         kind = fault.kind
         if kind == "cut":
@@ -102,7 +102,7 @@ class Strike:
         return [connection for connection in self._ensemble.connections if connection.process is process]
 
     def heal(self) -> None:
-        """Everything that stands, works from now on."""
+        """End all faults."""
         for process in self._stopped:
             process.resume()
         self._ensemble.come_up()

@@ -1,6 +1,6 @@
-"""What the session takes for kazoo's client: connects to the simulated ensemble, and carries real bytes both ways.
+"""Replaces kazoo's client: connects to the simulated ensemble, and transfers real bytes both ways.
 
-`SimulatedConnection` is the real one but for its sockets: requests and replies are bytes, as they are on the wire.
+`SimulatedConnection` is the real one without sockets: requests and replies are encoded as on the wire.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONGEST_RETRY = 2.0
 
 
 class Broken(Exception):
-    """The connection is no more."""
+    """The connection is broken."""
 
 
 class SimulatedConnection(RealConnection):
@@ -34,7 +34,7 @@ class SimulatedConnection(RealConnection):
         super().__init__()
         self._asleep = False
         self.task: Task | None = None
-        """Who serves the connection."""
+        """The task that serves the connection."""
 
     def attach(self, client: Any) -> None:
         """Carry this client's traffic."""
@@ -51,7 +51,7 @@ class SimulatedConnection(RealConnection):
         return here().now if self._asleep else 0.0
 
     def closed(self, error: ZkmsError | None = None) -> None:
-        """As the real one; in any order that threads could come to it."""
+        """Like the real one, but in any order that threads could call it."""
         here().pause()
         super().closed(error)
 
@@ -88,7 +88,7 @@ class SimulatedConnection(RealConnection):
 
 
 class Client:
-    """In place of zkms.zookeeper.kazoo_client's."""
+    """Replaces the client of zkms.zookeeper.kazoo_client."""
 
     chroot = ""
     awaits_reply = False
@@ -137,10 +137,10 @@ class Client:
             self._wire.cut(arrives=here().random.random() < 0.5)
 
     def heard(self) -> None:
-        """A sign of life came: nobody pings here."""
+        """Do nothing: there are no pings here."""
 
     def dispose(self) -> None:
-        """End the session, if somebody hears it."""
+        """End the session, if the server can be reached."""
         self.stopping = True
         self._wake()
         if self._thread.is_alive():
@@ -183,7 +183,7 @@ class Client:
         self.ended = True
 
     def _connect(self) -> Connection | None:
-        """A connection on which a session was begun, or taken up again."""
+        """Return a connection with a new or resumed session."""
         here().wait(2 * self._ensemble.latency())
         self.last_zxid = self._seen()
         self._connection.begin()

@@ -1,7 +1,7 @@
-"""What the promises rest on, and how to take it away: each must be missed by the workload that it is for.
+"""The mechanisms behind the promises, and how to disable each: its workload must then find a broken promise.
 
-Most mechanisms are conditions or parts of a transaction. Those are taken away at the server: it carries the transaction
-out as if they were not there.
+Most mechanisms are conditions or parts of a transaction. They are disabled at the server, which executes the
+transaction without them.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from zkms.zookeeper.operations import Check, Create, Delete, Operation, SetData
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One of them."""
+    """A mechanism, its workload, and how to disable it."""
 
     name: str
     workload: str
     what: str
     edit: Edit | None = None
     patch: Callable[[], Callable[[], None]] | None = None
-    """Takes it away in the code; what it returns puts it back."""
+    """Disables it in the code; returns a function that restores it."""
 
 
 # -- at the server -----------------------------------------------------------------------------------------------------
 
 
 def _unconditional(part: str) -> Edit:
-    """Conditions on znodes whose path contains this are not looked at."""
+    """Ignore conditions on znodes whose path contains this."""
 
     def edit(_ensemble: Ensemble, operations: Sequence[Operation], _session: int) -> list[Operation]:
         kept: list[Operation] = []
@@ -51,12 +51,12 @@ def _unconditional(part: str) -> Edit:
 
 
 def _entries(operations: Sequence[Operation]) -> list[Operation]:
-    """Those that put something into a queue."""
+    """Return the operations that create entries of queues."""
     return [each for each in operations if isinstance(each, Create) and each.sequence and "/messages/" in each.path]
 
 
 def _partly(ensemble: Ensemble, operations: Sequence[Operation], session: int) -> list[Operation]:
-    """Where nobody will hear of it, one of several queues is left out."""
+    """Leave out one of several queues, if the reply is lost."""
     entries = _entries(operations)
     connection = ensemble.sessions[session].connection
     unheard = connection is None or not connection.open or connection.armed == "after"
@@ -64,36 +64,36 @@ def _partly(ensemble: Ensemble, operations: Sequence[Operation], session: int) -
 
 
 def _published_only(_ensemble: Ensemble, operations: Sequence[Operation], _session: int) -> list[Operation]:
-    """Of what is acked and published together, the acks are left out."""
+    """Leave out the acks of a transaction that also publishes."""
     entries = _entries(operations)
     first = next((place for place, each in enumerate(operations) if "/lanes/" in each.path), None)
     return [*operations[:first]] if entries else [*operations]
 
 
 def _unannounced(_ensemble: Ensemble, operations: Sequence[Operation], _session: int) -> list[Operation]:
-    """Where a queue is flagged as full, no gap is left in it."""
+    """Leave out the gap entry when the full flag is set."""
     flagged = any(isinstance(each, Create) and each.path.endswith("!") for each in operations)
     return [each for each in operations if not (flagged and each in _entries(operations))]
 
 
 def _dropped_silently(_ensemble: Ensemble, operations: Sequence[Operation], _session: int) -> list[Operation]:
-    """Where entries are removed to make room, no gap is left in their queue."""
+    """Leave out the gap entry when entries are dropped to make room."""
     dropped = any(isinstance(each, Delete) and "/messages/" in each.path for each in operations)
     return [each for each in operations if not (dropped and each in _entries(operations))]
 
 
 def _unburied(_ensemble: Ensemble, operations: Sequence[Operation], _session: int) -> list[Operation]:
-    """What is to be a dead letter is done with, and no letter is made."""
+    """Mark a failed message as done, without a dead letter."""
     return [each for each in operations if not (isinstance(each, Create) and each.sequence and "/dead/" in each.path)]
 
 
 def _copied(_ensemble: Ensemble, operations: Sequence[Operation], _session: int) -> list[Operation]:
-    """A dead letter that is requeued stays where it is."""
+    """Keep a dead letter that is requeued."""
     return [each for each in operations if not (_entries(operations) and "/dead/" in each.path)]
 
 
 def _registered(_ensemble: Ensemble, operations: Sequence[Operation], _session: int) -> list[Operation]:
-    """What is given up stays registered, so that publishers write to it."""
+    """Keep the registration when a subscription is removed, so that publishers still write to it."""
     return [each for each in operations if not (isinstance(each, Delete) and "/subscribers/" in each.path)]
 
 
@@ -101,7 +101,7 @@ def _registered(_ensemble: Ensemble, operations: Sequence[Operation], _session: 
 
 
 def _changed(owner: str, name: str, change: Callable[[Any], object]) -> Callable[[], Callable[[], None]]:
-    """An attribute of a class, or of a module, becomes what `change` makes of it."""
+    """Replace an attribute of a class or module by the result of `change`."""
 
     def patch() -> Callable[[], None]:
         module, _, kind = owner.rpartition(".")
@@ -118,7 +118,7 @@ def _attribute(owner: str, name: str, value: object) -> Callable[[], Callable[[]
 
 
 def _backwards(recover: Callable[[Any], None]) -> Callable[[Any], None]:
-    """A recovery that begins with what was sent last."""
+    """Recover in the reverse order of sending."""
 
     def wrong(publisher: Any) -> None:
         with publisher._state:
@@ -130,12 +130,12 @@ def _backwards(recover: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def _at_once(wait: Callable[..., None]) -> Callable[..., None]:
-    """A message that waits for another attempt, and is due already."""
+    """Make a message that waits for another attempt due at once."""
     return lambda dispatcher, scope, message, _due: wait(dispatcher, scope, message, 0.0)
 
 
 def _refused_late(ship: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """A publish that is refused by one full queue, and stored all the same."""
+    """Store a publish that a full queue has rejected."""
 
     def wrong(publisher: Any, shipment: Any) -> None:
         try:
@@ -187,7 +187,7 @@ MECHANISMS = {
         Mechanism(
             "scopes",
             "durable",
-            "while a message waits for another attempt, nothing behind it is given out",
+            "while a message waits for another attempt, nothing behind it is delivered",
             patch=_attribute("zkms.consume.dispatcher.Dispatcher", "_scope", lambda *_args: None),
         ),
         Mechanism("members", "group", "the fence, for the members of a group", _unconditional("/lanes/")),
@@ -238,7 +238,7 @@ MECHANISMS = {
         Mechanism(
             "backoff",
             "letters",
-            "what failed is not given out again before its time",
+            "what failed is not delivered again before its time",
             patch=_changed("zkms.consume.dispatcher.Dispatcher", "_wait", _at_once),
         ),
         Mechanism("oldest", "dropping", "where the oldest were dropped, there is a gap behind them", _dropped_silently),
@@ -248,7 +248,7 @@ MECHANISMS = {
 
 
 def without(name: str, ensemble: Ensemble) -> Callable[[], None]:
-    """Take a mechanism away from a world; call what this returns when the world has ended."""
+    """Disable a mechanism in a world; call the returned function when the world has ended."""
     mechanism = MECHANISMS[name]
     ensemble.edit = mechanism.edit
     return mechanism.patch() if mechanism.patch is not None else lambda: None

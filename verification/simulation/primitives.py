@@ -1,7 +1,7 @@
-"""What Python's threading, time, secrets and concurrent.futures are in a simulated world.
+"""Replaces Python's threading, time, secrets and concurrent.futures in a simulated world.
 
-Only what zkms uses is here: anything else fails loudly at import. Who waits for a lock gets it in no particular order,
-as with the real ones.
+Only what zkms uses is here: anything else fails at import. Waiting tasks get a lock in no particular order, as with the
+real ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TIMEOUT_MAX = 1e9
 
 
 class RLock:
-    """May be taken again by who has it."""
+    """A lock that its owner may take again."""
 
     def __init__(self) -> None:
         self._owner: object = None
@@ -56,7 +56,7 @@ class RLock:
         return True
 
     def _abandoned(self) -> bool:
-        """Whether a dead process has it, or one of an earlier world: real ones would share no locks."""
+        """Whether its owner is a dead process, or one of an earlier world: real processes share no locks."""
         owner = self._owner
         return isinstance(owner, Task) and (not owner.process.alive or owner.process.world is not here())
 
@@ -90,7 +90,7 @@ class RLock:
         self._depth = depth
 
     def mine(self) -> bool:
-        """Whether who runs now has it."""
+        """Whether the running task has it."""
         return self._owner is (task() or _NOBODY)
 
     def __enter__(self) -> bool:
@@ -101,14 +101,14 @@ class RLock:
 
 
 class Lock(RLock):
-    """May not: who has it and wants it again waits for ever, as with the real one."""
+    """A lock that its owner must not take again: it would wait for ever, as with the real one."""
 
     def _may_nest(self) -> bool:
         return False
 
 
 class _Nobody:
-    """Who takes a lock between tasks: the simulation itself."""
+    """The owner of a lock that is taken between tasks, by the simulation itself."""
 
 
 _NOBODY = _Nobody()
@@ -138,7 +138,7 @@ class Condition:
         depth = self._lock.give_up()
         try:
             deadline = None if timeout is None else here().now + timeout
-            while me in self._waiters:  # whoever else wakes this task, it is not for this
+            while me in self._waiters:  # it may be woken for another reason
                 left = None if deadline is None else deadline - here().now
                 if left is not None and left <= 0:
                     self._waiters.remove(me)
@@ -290,7 +290,7 @@ class Timer(Thread):
 
 
 class Future(concurrent.futures.Future):  # type: ignore[type-arg]
-    """As concurrent.futures', but who waits for it waits here."""
+    """Like that of concurrent.futures, but its waiters wait in the simulation."""
 
     def __init__(self) -> None:
         self._condition = Condition()  # type: ignore[assignment]
@@ -343,7 +343,7 @@ def wall() -> float:
 
 
 def forget() -> None:
-    """A world has ended."""
+    """Forget the threads of a world that has ended."""
     _threads.clear()
 
 

@@ -1,4 +1,4 @@
-"""One schedule: a world from a seed, a workload in it, its faults, and what came of it."""
+"""Runs one schedule: a world from a seed, a workload, its faults, and the outcome."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ WORKLOADS: dict[str, type[Workload]] = {
     each.name: each for each in (Live, Durable, Group, Limits, Transactional, Delayed, Coherent, Letters, Dropping)
 }
 TROUBLE = 14.0
-"""Seconds of the simulated time in which faults strike."""
+"""Seconds of simulated time in which faults happen."""
 PATIENCE = 120.0
-"""Seconds after the last of them within which all must be well."""
+"""Seconds after the last fault within which the workload must finish."""
 
 _settings = Cleaner.__init__.__kwdefaults__ or {}
 _settings.update(interval=5.0, grace=5.0)  # or no schedule would see it purge
@@ -38,7 +38,7 @@ _settings.update(interval=5.0, grace=5.0)  # or no schedule would see it purge
 
 @dataclass
 class Outcome:
-    """What came of a schedule."""
+    """The outcome of a schedule."""
 
     seed: int
     workload: str
@@ -88,7 +88,7 @@ def run(workload: str, seed: int, *, faults: Sequence[Fault] | None = None, mech
 
 
 def _waiting(world: clockwork.World) -> str:
-    """Where the programs are that have not come to their end."""
+    """Return where the unfinished programs wait."""
     places = []
     for task in world.tasks:
         frame = task.greenlet.gr_frame
@@ -103,7 +103,7 @@ def _waiting(world: clockwork.World) -> str:
 
 
 def shrink(outcome: Outcome, mechanism: str | None = None, tries: int = 60) -> Outcome:
-    """A failure of the same seed with as few faults as it takes."""
+    """Return a failure of the same seed with as few faults as possible."""
     best = outcome
     place = 0
     while place < len(best.faults) and tries > 0:
@@ -118,5 +118,5 @@ def shrink(outcome: Outcome, mechanism: str | None = None, tries: int = 60) -> O
 
 
 def collect() -> None:
-    """Free what worlds have left behind: their references go round in circles."""
+    """Free the memory of ended worlds, whose references are cyclic."""
     gc.collect()

@@ -1,7 +1,7 @@
 """ZooKeeper's tree as a pure model: no time, no network; compared with the real server in the tests.
 
-`Leader` decides: it checks a transaction and says what changes. `Tree` is what a replica knows: it applies changes in
-order and says which znodes they concern. Both know znodes by path.
+`Leader` checks a transaction and returns its changes. `Tree` is the tree of a replica: it applies changes in order and
+says which znodes they concern. Both identify znodes by path.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Znode:
     children: set[str] = field(default_factory=set)
 
     def stat(self) -> Stat:
-        """As a client sees it: ZooKeeper tells changes of children, and counts creations."""
+        """Return the Stat that a client sees: it has the changes of children, and creations are derived from it."""
         return Stat(
             self.czxid,
             self.mzxid,
@@ -50,7 +50,7 @@ class Znode:
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that a transaction did."""
+    """One change of a transaction."""
 
     kind: int
     path: str
@@ -60,7 +60,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Transaction:
-    """What was committed, and when."""
+    """A committed transaction."""
 
     zxid: int
     time: int
@@ -80,13 +80,13 @@ class Tree:
         self.znodes: dict[str, Znode] = {"/": Znode(b"", 0, 0, 0, 0, 0)}
 
     def apply(self, transaction: Transaction) -> None:
-        """Carry out what was committed next."""
+        """Apply the next transaction."""
         for change in transaction.changes:
             self.change(change, transaction.zxid, transaction.time)
         self.zxid = transaction.zxid
 
     def change(self, change: Change, zxid: int, now: int) -> None:
-        """Carry out a part of it."""
+        """Apply one change."""
         znodes, path = self.znodes, change.path
         if change.kind == CREATED:
             znodes[path] = Znode(change.data, zxid, zxid, zxid, now, now, owner=change.owner)
@@ -106,7 +106,7 @@ class Tree:
 
 
 class _Step(NamedTuple):
-    """A change, and what it takes to undo it: the znode as it was before, and its parent's last change of children."""
+    """A change, and how to undo it: the former znode, and its parent's last change of children."""
 
     change: Change
     before: Znode | None
@@ -114,7 +114,7 @@ class _Step(NamedTuple):
 
 
 class Refused(Exception):
-    """A transaction that was not carried out: which operation is the reason, and ZooKeeper's code for it."""
+    """A refused transaction: the operation that failed, and ZooKeeper's code for it."""
 
     def __init__(self, index: int, code: int) -> None:
         super().__init__(f"operation {index}: {code}")
@@ -123,7 +123,7 @@ class Refused(Exception):
 
 
 class Leader:
-    """Decides what is committed, one transaction after the other."""
+    """Commits or refuses transactions, one after the other."""
 
     def __init__(self) -> None:
         self.tree = Tree()
@@ -131,7 +131,7 @@ class Leader:
         self.zxid = 0
 
     def transact(self, operations: Sequence[Operation], session: int, now: int) -> list[str | Stat | bool]:
-        """All or none: a result for each operation; `Refused` if it cannot be. What was committed is in the log."""
+        """Commit a transaction, add it to the log, and return a result for each operation; `Refused` if it fails."""
         zxid = self.zxid + 1
         undo: list[_Step] = []
         changes: list[Change] = []
@@ -141,9 +141,7 @@ class Leader:
                 change, result = self._decide(operation, session)
             except Refused as refusal:
                 self._undo(undo)
-                self._commit(
-                    zxid, now, ()
-                )  # a refusal has its place in the row too: who hears of it has seen all before
+                self._commit(zxid, now, ())  # a refusal has a zxid too: its client has seen everything before it
                 raise Refused(index, refusal.code) from None
             if change is not None:
                 undo.append(self._step(change))
@@ -160,7 +158,7 @@ class Leader:
         self.log.append(Transaction(zxid, now, changes))
 
     def expire(self, session: int, now: int) -> None:
-        """Remove what a session held."""
+        """Remove a session's ephemerals."""
         mine = sorted(path for path, znode in self.tree.znodes.items() if znode.owner == session)
         if mine:
             self.transact([Delete(path) for path in mine], session, now)
@@ -196,7 +194,7 @@ class Leader:
         return _Step(change, before, self.tree.znodes[parent_of(change.path)].pzxid)
 
     def _undo(self, undo: list[_Step]) -> None:
-        """Nothing of it was seen by anybody; what the parents know of it remains to be put back."""
+        """Undo the changes of a refused transaction, also those of the parents' Stats."""
         for step in reversed(undo):
             path = step.change.path
             parent, name = self.tree.znodes[parent_of(path)], path.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""The processes of a scenario, from outside: started, given orders, listened to, killed.
+"""Starts, controls and kills the processes of a scenario, and collects their reports.
 
 They are forked from one small process that has zkms imported already, so that 200 of them start in seconds. A process
 whose director is gone notices at its next report, and ends.
@@ -32,7 +32,7 @@ class Actor:
         self.name = name
         self.role = role
         self.counts: dict[str, Any] = {}
-        """What it has told last."""
+        """Its last report."""
         self.pipe, other = context.Pipe()
         self._process = context.Process(
             target=perform, args=(name, role, hosts, root, options, other), name=name, daemon=True
@@ -51,7 +51,7 @@ class Actor:
         return bool(self._process.is_alive())
 
     def tell(self, **orders: Any) -> None:
-        """Give orders, and do not wait; one who is gone hears nothing."""
+        """Send orders without waiting; does nothing if the process is gone."""
         try:
             self.pipe.send(orders)
         except OSError:
@@ -94,7 +94,7 @@ class Cast:
 
     @property
     def actors(self) -> list[Actor]:
-        """Those that are listened to."""
+        """Return the processes whose reports are read."""
         with self._lock:
             return list(self._actors.values())
 

@@ -1,4 +1,4 @@
-"""What is looked at during a run: every process from /proc, the server by its own word, the tree by counting names."""
+"""Measures a run: processes from /proc, the server by its own counters, the tree by counting names."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ class Counter:
         stats = self._ask(all_queues(self._session, self._tree))
         return sum(stats.values())
 
-    def queue(self, lane: str, topic: str) -> int:
+    def queue(self, name: str, topic: str) -> int:
         """In one."""
-        return sum(self._ask([self._tree.queue(lane, topic)]).values())
+        return sum(self._ask([self._tree.queue(name, topic)]).values())
 
     def _ask(self, paths: Iterable[str]) -> dict[str, int]:
         stats = read_many(self._session, paths, self._session.exists_async)

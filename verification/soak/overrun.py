@@ -1,4 +1,4 @@
-"""Publishers faster than their readers: whatever is stored, kept and remembered stays bounded.
+"""Publishers faster than their readers: everything in ZooKeeper and in memory stays bounded.
 
 One topic has live readers, of which one takes gaps and one gives up its oldest; the other has a durable reader and
 pushes back, `QueueFull`, within limits on messages and on bytes. All are far too slow.

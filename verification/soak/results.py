@@ -1,4 +1,4 @@
-"""What a scenario leaves behind: one document, with everything that its sentences are made of."""
+"""The result of a scenario: one document with all measurements and the verdict."""
 
 from __future__ import annotations
 

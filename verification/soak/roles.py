@@ -1,4 +1,4 @@
-"""What the processes of a scenario do. Each connects, says that it is ready, works, and counts, until told to stop.
+"""The roles of processes in a scenario. Each connects, reports that it is ready, works, and counts until stopped.
 
 A message is [publisher, number, padding]; numbers only grow. A reader to whom one does not, without any cut of its
 connection, has got a message twice or out of order: `backwards`, which must stay 0.
@@ -24,7 +24,7 @@ SLICE = 0.02
 KEYS = 64
 SESSION = 10.0
 SHORT_SESSION = 4.0
-"""Of those who are killed all the time: what they held waits for so long."""
+"""Session timeout of processes that are killed often: their partitions wait for so long."""
 
 
 def _connect(hosts: str, root: str, stage: Stage, session: float = SESSION) -> zkms.Bus:
@@ -72,7 +72,7 @@ class Order:
         self._stage.add("received")
 
 
-# -- who sends ---------------------------------------------------------------------------------------------------
+# -- publishers --------------------------------------------------------------------------------------------------
 
 
 def publisher(stage: Stage, hosts: str, root: str, topic: str, size: int = 100, in_flight: int = 2_000) -> None:
@@ -147,7 +147,7 @@ def planner(stage: Stage, hosts: str, root: str, topic: str, longest: float = 5.
                 stage.add("failed")
 
 
-# -- who reads ---------------------------------------------------------------------------------------------------
+# -- readers -----------------------------------------------------------------------------------------------------
 
 
 def listener(
@@ -199,7 +199,7 @@ def reader(
 
 
 def member(stage: Stage, hosts: str, root: str, topic: str, group: str, partitions: int = 8) -> None:
-    """One of those who share the work."""
+    """A member of a group."""
     order = Order(stage, by_key=True)
     with _connect(hosts, root, stage) as bus:
         bus.subscribe(topic, order.see, group=group, partitions=partitions)
@@ -208,7 +208,7 @@ def member(stage: Stage, hosts: str, root: str, topic: str, group: str, partitio
 
 
 def guest(stage: Stage, hosts: str, root: str, topic: str, group: str, *, sends: bool) -> None:
-    """Comes, listens, shares the work for a while, and goes: cleanly, or killed by somebody."""
+    """Subscribes, joins a group for a while, and leaves: cleanly, or killed."""
     with _connect(hosts, root, stage, SHORT_SESSION) as bus:
         bus.subscribe(topic, lambda _message: stage.add("received"))
         bus.subscribe(topic, lambda _message: stage.add("worked"), group=group)
@@ -218,7 +218,7 @@ def guest(stage: Stage, hosts: str, root: str, topic: str, group: str, *, sends:
         stage.stopping.wait()
 
 
-# -- who keeps house ---------------------------------------------------------------------------------------------
+# -- caches and cleaners -----------------------------------------------------------------------------------------
 
 
 def cacher(stage: Stage, hosts: str, root: str, cache: str, keys: int = 2_000) -> None:
@@ -237,7 +237,7 @@ def cacher(stage: Stage, hosts: str, root: str, cache: str, keys: int = 2_000) -
 
 
 def janitor(stage: Stage, hosts: str, root: str, interval: float = 5.0, grace: float = 5.0) -> None:
-    """Stands for the cleaners' election; sweeps more often than the default, so that there is more to see."""
+    """A cleaner that sweeps more often than by default."""
     from zkms_cleaner import Cleaner
 
     with _connect(hosts, root, stage) as bus:
@@ -262,7 +262,7 @@ def janitor(stage: Stage, hosts: str, root: str, interval: float = 5.0, grace: f
 
 
 def _without_jitter() -> None:
-    """Switch off what spreads reconnects, to see what it is good for."""
+    """Switch off the jitter of reconnects, for comparison."""
     from kazoo.retry import KazooRetry
 
     from zkms.zookeeper import kazoo_client

@@ -1,4 +1,4 @@
-"""A process of a scenario, from inside: its orders, its counts, and its end."""
+"""The inside of a scenario's process: its orders, its counts, and its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Stage:
         self._listener = threading.Thread(target=self._listen, name="soak-stage", daemon=True)
 
     def begin(self) -> None:
-        """It is connected and subscribed: say so, and report from now on."""
+        """Report that it is connected and subscribed, and report regularly from now on."""
         self.counts["ready"] = True
         self._report()
         self._listener.start()

@@ -16,7 +16,7 @@ READERS = ("listener", "reader", "member", "planner")
 
 
 class Watcher:
-    """Looks at the processes that are there to stay, the server and the tree."""
+    """Measures the permanent processes, the server and the tree."""
 
     def __init__(self, cast: Cast, actors: Sequence[Actor], server: EmbeddedZooKeeper | None, hosts: str) -> None:
         self.samples: list[Sample] = []

@@ -1,12 +1,12 @@
 """Reads dead letters, and requeues or purges them.
 
-A dead letter is below dead/SUBSCRIPTION/TOPIC. Beside it is what was found in a queue and is no message of ours, as it
-was found (see quarantine.py): it can be looked at and purged, but not requeued, unless it is a frame that its reader
-was too old for and that this zkms can read.
+Dead letters are below dead/SUBSCRIPTION/TOPIC, together with quarantined entries: those of a queue that its reader
+could not decode (see deliver/quarantine.py). These can be read and purged, but requeued only if this version of zkms
+can decode them.
 
 Requeueing is one transaction: it deletes the dead letter, creates an entry in the queue, and checks that the
-subscription is still the one that was looked at. So a dead letter is requeued once, however many do it at the same
-time, and also if a reply is lost.
+subscription has not changed. So a dead letter is requeued once, even if several clients do it at the same time or a
+reply is lost.
 """
 
 from __future__ import annotations
@@ -56,33 +56,33 @@ _LETTER = re.compile(r"d\.1\.\d{1,9}\.(\d{10})", re.ASCII)
 
 
 class DeadLetterPlace(NamedTuple):
-    """Where a dead letter is."""
+    """The position of a dead letter in the tree."""
 
     queue: str
-    """The subscription; of what is no message, the queue below messages/ in which it was found."""
+    """The subscription; for a quarantined entry, the queue below messages/ that it was in."""
     topic: str
-    """What the subscription is registered for: a topic, or a pattern."""
+    """The topic or pattern of the subscription."""
     name: str
 
 
 class DeadLetterInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that failed for good, and why; or something that is no message, `foreign`."""
+    """A message that could not be handled, and why; or a quarantined entry, which is `foreign`."""
 
     id: str
-    """The message's, or the name of what is no message."""
+    """The id of the message, or the name of the quarantined entry."""
     topic: str
     """Where it was published."""
     subscription: str
     reason: str
     error: str = ""
-    """What its last reader said."""
+    """The error of the last attempt."""
     attempts: int = 0
     at: float = 0.0
-    """Seconds since the epoch: when it was put here."""
+    """When it became a dead letter, in seconds since the epoch."""
     key: str | None = None
     headers: dict[str, str] = {}
     data: Any = None
-    """With a `codec`, the bytes that it made; of what is no message, its bytes as they are."""
+    """The data; with a `codec`, the encoded bytes; of a quarantined entry, its bytes."""
     codec: str | None = None
     producer: str = ""
     seq: int = 0
@@ -99,10 +99,10 @@ class DeadLetters:
         self._session = session
         self._tree = tree
 
-    # -- looking -------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """How many there are, by subscription and topic; nothing is listed."""
+        """Return the number of dead letters by subscription and topic, without listing them."""
         pairs = self._places(None, None)
         found: Counter[tuple[str, str]] = Counter()
         for (queue, topic), stat in stats_of(self._session, pairs, lambda pair: self._tree.dead_queue(*pair)).items():
@@ -110,7 +110,7 @@ class DeadLetters:
         return found
 
     def find(self, topic: str | None = None, subscription: str | None = None) -> list[DeadLetterPlace]:
-        """Where dead letters are, the oldest of each subscription first; `topic` is what it is registered for."""
+        """Return the positions of dead letters, the oldest of each subscription first; `topic` may be a pattern."""
         pairs = self._places(topic, subscription)
         listed = read_many(
             self._session, pairs, lambda pair: self._session.children_async(self._tree.dead_queue(*pair))
@@ -126,23 +126,23 @@ class DeadLetters:
             lambda queue: subscription is None or subscription_of(queue) == subscription,
         )
         return [
-            (shelf, name) for shelf, (topics, _) in listed.items() for name in topics if topic is None or name == topic
+            (queue, name) for queue, (topics, _) in listed.items() for name in topics if topic is None or name == topic
         ]
 
     def read(self, places: Sequence[DeadLetterPlace]) -> list[DeadLetterInfo]:
-        """The dead letters at these places; those that are gone meanwhile are left out."""
+        """Return the dead letters at these positions, without those that were removed meanwhile."""
         read = read_many(self._session, places, lambda place: self._session.get_async(self._path(place)))
         return [_describe(place, raw, stat.ctime / 1000) for place, (raw, stat) in read.items()]
 
     def each(self, places: Sequence[DeadLetterPlace]) -> Iterator[DeadLetterInfo]:
-        """The same one by one, however many there are: some hundreds are in memory at a time."""
+        """Yield the dead letters at these positions, with at most `AT_ONCE` in memory at a time."""
         for start in range(0, len(places), AT_ONCE):
             yield from self.read(places[start : start + AT_ONCE])
 
     def look(
         self, topic: str | None = None, subscription: str | None = None, limit: int = DEFAULT_LIMIT
     ) -> list[DeadLetterInfo]:
-        """The first `limit` dead letters."""
+        """Return the first `limit` dead letters."""
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise InvalidArgument(f"limit must be a whole number of at least 1, not {limit!r:.60}")
         return self.read(self.find(topic, subscription)[:limit])
@@ -150,13 +150,13 @@ class DeadLetters:
     def _path(self, place: DeadLetterPlace) -> str:
         return f"{self._tree.dead_queue(place.queue, place.topic)}/{place.name}"
 
-    # -- ways out ------------------------------------------------------------------------------------------------
+    # -- requeueing and purging ----------------------------------------------------------------------------------
 
     def requeue(self, letter: DeadLetterInfo) -> None:
         """Put a dead letter back into its queue, as the last entry of its partition and with all its attempts.
 
         `NotSubscribed` if the subscription does not exist any more, `QueueFull` if it has no room, `NodeMissing` if
-        somebody else has requeued or purged the dead letter. A message that had expired does not expire again.
+        another client has requeued or purged the dead letter. An expired message does not expire again.
         """
         path = self._path(_place_of(letter))
         deadline = time.monotonic() + self._session.config.request_timeout
@@ -167,13 +167,13 @@ class DeadLetters:
             except NodeMissing as error:
                 if tried:
                     self._record(letter, None)
-                    return  # by the attempt whose answer was lost
+                    return  # an earlier try was stored, and its reply lost
                 raise NodeMissing("requeued or purged by somebody else meanwhile", path=path) from error
             rights = self._session.rights
-            carry = rights is None  # else the names of entries are for more than may read them
+            carry = rights is None  # with a policy, more clients may read the names than the entries
             try:
                 prefix, data = (
-                    _entry_set_aside(letter, raw, carry=carry)
+                    _quarantined_entry(letter, raw, carry=carry)
                     if letter.foreign
                     else _entry(decode(raw, DeadLetter), carry=carry)
                 )
@@ -202,9 +202,9 @@ class DeadLetters:
     def _readers(
         self, letter: DeadLetterInfo, path: str, rights: AclPolicy, owner: tuple[str, ...]
     ) -> tuple[bytes, ...]:
-        """What makes up the ACL of the entry that a letter becomes; `Unauthorised` if it would be for others.
+        """Return the ACL of the requeued entry; `Unauthorised` if it would be readable for others than the letter.
 
-        Those who subscribe can replace each other's registrations, which say whose a subscription is.
+        Subscribers can replace each other's registrations, which name the owner of a subscription.
         """
         allowed, _ = self._session.acl(path)
         if not rights.accepts(owner) or not all(each in allowed or hidden(each) in allowed for each in owner):
@@ -217,7 +217,7 @@ class DeadLetters:
         return rights.readers(owner)
 
     def _record(self, letter: DeadLetterInfo, queue: str | None) -> None:
-        if not letter.foreign:  # whose messages a foreign entry has nobody knew
+        if not letter.foreign:  # the trail does not know the messages of a quarantined entry
             kind = None if queue is None else "group" if PARTITION_MARK in queue else "durable"
             self.trail.note(
                 "requeued",
@@ -231,7 +231,7 @@ class DeadLetters:
             )
 
     def _target(self, letter: DeadLetterInfo, deadline: float) -> tuple[int, str, tuple[str, ...]]:
-        """The epoch of its topic, the queue to which the dead letter belongs at that epoch, and who owns that."""
+        """Return the epoch of its topic, the queue of the dead letter at that epoch, and the owner of the queue."""
         topic, subscription = letter.place.topic, letter.subscription
         if subscription == NOBODY:
             raise NotSubscribed(topic, "nobody subscribed when it was due: publish its data again, or purge the letter")
@@ -246,7 +246,7 @@ class DeadLetters:
                 topic, f"nobody is registered as {subscription!r}: subscribe again, or purge the letter"
             )
         queues = queues_of(subscription, registration)
-        if letter.foreign:  # a frame as it was found, with whatever keys are in it
+        if letter.foreign:  # the keys in its frame are unknown, so it goes back to its own queue
             if letter.place.queue not in queues:
                 raise NotSubscribed(topic, f"{subscription!r} has other partitions now: it can be purged, not requeued")
             name = letter.place.queue
@@ -258,7 +258,7 @@ class DeadLetters:
         return stat.version, name, registration.owner
 
     def purge(self, places: Iterable[DeadLetterPlace]) -> int:
-        """Remove dead letters for good, and return how many there were."""
+        """Delete dead letters, and return how many they were."""
         chosen: dict[tuple[str, str], set[str]] = {}
         for place in places:
             chosen.setdefault((place.queue, place.topic), set()).add(place.name)
@@ -270,7 +270,7 @@ class DeadLetters:
     def purge_dead(
         self, letters: Sequence[DeadLetterInfo], topic: str | None = None, subscription: str | None = None
     ) -> int:
-        """Remove these dead letters; if none are given, all of the topic and the subscription that are there now."""
+        """Delete these dead letters; if none are given, all of the topic and the subscription."""
         if letters and (topic is not None or subscription is not None):
             raise InvalidArgument("give the letters, or topic= and subscription=, not both")
         return self.purge([_place_of(letter) for letter in letters] or self.find(topic, subscription))
@@ -326,7 +326,7 @@ def _describe(place: DeadLetterPlace, raw: bytes, at: float) -> DeadLetterInfo:
 
 
 def _fault(name: str, raw: bytes) -> str:
-    """Why an entry was set aside, as far as it shows."""
+    """Return why an entry was quarantined, as far as its bytes show."""
     entry = parse_entry(name.partition("~")[0])
     if entry.foreign:
         return "not a name that zkms gives"
@@ -340,7 +340,7 @@ def _fault(name: str, raw: bytes) -> str:
 
 
 def _entry(letter: DeadLetter, *, carry: bool) -> tuple[str, bytes]:
-    """The name but for its sequence, and the data, of the entry that a letter becomes."""
+    """Return the name without sequence, and the data, of the entry for a dead letter."""
     frame = frames.decode(letter.frame)
     extra = frame.extras[0] if frame.extras else None
     if extra is not None and 0 < extra.expires <= time.time():
@@ -354,8 +354,8 @@ def _entry(letter: DeadLetter, *, carry: bool) -> tuple[str, bytes]:
     return entry_prefix(1, len(raw), carried=inside, expires=math.ceil(expires)), b"" if inside else raw
 
 
-def _entry_set_aside(letter: DeadLetterInfo, raw: bytes, *, carry: bool) -> tuple[str, bytes]:
-    """The same for something set aside, if this zkms can read it: its reader was older, and could not."""
+def _quarantined_entry(letter: DeadLetterInfo, raw: bytes, *, carry: bool) -> tuple[str, bytes]:
+    """Return the same for a quarantined entry, if this version of zkms can decode it."""
     entry = parse_entry(letter.place.name.partition("~")[0])
     frame = carried(entry.name) if entry.carrier else raw
     try:

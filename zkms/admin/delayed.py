@@ -14,7 +14,7 @@ AT_ONCE = 16
 
 
 class DelayedInfo(msgspec.Struct, frozen=True):
-    """Messages of a topic that are not due yet, and when the first of them is, in seconds since the epoch."""
+    """The delayed messages of a topic: their number, and when the first is due, in seconds since the epoch."""
 
     topic: str
     messages: int
@@ -22,7 +22,7 @@ class DelayedInfo(msgspec.Struct, frozen=True):
 
 
 def delayed_by_topic(session: Session, tree: Tree) -> list[DelayedInfo]:
-    """Every topic that has delayed messages, the one whose first message is due soonest first."""
+    """Return every topic with delayed messages; the one whose first message is due soonest comes first."""
     found: dict[str, tuple[int, int]] = {}
     buckets = [begins for name in children_of(session, tree.delayed) if (begins := parse_bucket(name)) is not None]
     for start in range(0, len(buckets), AT_ONCE):

@@ -1,4 +1,4 @@
-"""Tells what is in the tree: topics, subscriptions, queues and clients, with few requests; no queue is listed."""
+"""Reads topics, subscriptions, queues and clients with few requests; it lists no queue."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from zkms.zookeeper.wire import Stat
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
-    """A topic and how many subscribe to it."""
+    """A topic and the number of its subscriptions."""
 
     topic: str
     subscriptions: int
 
 
 class SubscriptionInfo(msgspec.Struct, frozen=True):
-    """Who subscribes to a topic; `full` while publishers skip it."""
+    """A subscription of a topic; `full` while publishers skip it."""
 
     topic: str
     subscription: str
@@ -37,35 +37,35 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
 
 
 class QueueInfo(msgspec.Struct, frozen=True):
-    """A queue: how many entries wait in it, and whether anybody is registered for it.
+    """A queue: its number of entries, and whether its subscription is registered.
 
-    What is None was not asked for, or is not known because the queue is too long to be listed.
+    None means not requested, or unknown because the queue is too long to be listed.
     """
 
     subscription: str
-    """Of a group: GROUP#PARTITION."""
+    """The subscription; for a group, GROUP#PARTITION."""
     topic: str
     entries: int
     registered: bool
     client: str
     state: str
     kind: str = ""
-    """live, durable or group; empty if nobody is registered."""
+    """live, durable or group; empty if it is not registered."""
     partition: int | None = None
     stored: int = 0
-    """Entries that were ever put there."""
+    """Entries ever stored in it."""
     removed: int = 0
     messages: int | None = None
-    """Messages that wait, in whatever state."""
+    """Messages in it, in any state."""
     delayed: int | None = None
-    """Those that have failed and wait for another attempt."""
+    """Messages that failed and wait for another attempt."""
     ready: int | None = None
     reserved: int | None = None
-    """Those in flight, as the reader said last: up to a second ago."""
+    """Messages in flight, as the reader last reported: up to a second ago."""
     dead: int | None = None
-    """Dead letters of the subscription: its partitions share them."""
+    """Dead letters of the subscription, all partitions together."""
     age: float | None = None
-    """Seconds for which the oldest entry has waited."""
+    """Age of the oldest entry in seconds."""
 
 
 class ClientInfo(msgspec.Struct, frozen=True):
@@ -79,21 +79,21 @@ class ClientInfo(msgspec.Struct, frozen=True):
 
 
 class Discovery:
-    """Reads the tree as it is now."""
+    """Reads the current state of the tree."""
 
     def __init__(self, session: Session, tree: Tree) -> None:
         self._session = session
         self._tree = tree
 
     def topics(self) -> list[TopicInfo]:
-        """All topics that anybody ever subscribed to and that were not removed since."""
+        """Return all topics, also those without subscriptions."""
         return [
             TopicInfo(name, sum(not child.endswith(FULL_MARK) for child in children))
             for name, (children, _) in grandchildren_of(self._session, self._tree.subscribers).items()
         ]
 
     def subscriptions(self, topic: str) -> list[SubscriptionInfo]:
-        """The topic's subscriptions; none for a topic that does not exist."""
+        """Return the topic's subscriptions; none if it does not exist."""
         session, tree = self._session, self._tree
         names = children_of(session, tree.topic(topic))
         flagged = {name.removesuffix(FULL_MARK) for name in names if name.endswith(FULL_MARK)}
@@ -110,7 +110,7 @@ class Discovery:
         return found
 
     def queues(self) -> list[QueueInfo]:
-        """All queues, also those whose subscription is gone and which wait for the cleaner."""
+        """Return all queues, also those without a subscription that the cleaner will remove."""
         session, tree = self._session, self._tree
         listed = grandchildren_of(session, tree.messages)
         pairs = [(name, topic) for name, (topics, _) in listed.items() for topic in topics]
@@ -123,7 +123,7 @@ class Discovery:
         ]
 
     def clients(self) -> list[ClientInfo]:
-        """The connected processes."""
+        """Return the connected processes."""
         session, tree = self._session, self._tree
         read = read_many(session, children_of(session, tree.clients), lambda name: session.get_async(tree.client(name)))
         found = []

@@ -1,7 +1,7 @@
-"""Tells of durable subscriptions and groups: who reads which partition, how much waits, and for how long.
+"""Reads durable subscriptions and groups: the owners of their partitions, their members, and their lag.
 
-It takes a few rounds of pipelined requests, whatever the number of groups; queues are listed within a budget (see
-lag.py), and entries are not read. The answers are not from one moment: members come and go meanwhile.
+This takes a few rounds of pipelined requests for any number of groups. Queues are listed within a budget (see lag.py);
+entries are not read. The results are not one consistent snapshot: members join and leave meanwhile.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ class MemberInfo(msgspec.Struct, frozen=True):
     host: str
     pid: int
     partitions: list[int]
-    """Those that it reads."""
+    """The partitions that it owns."""
     reserved: int
-    """Messages in flight, as it said last: up to a second ago."""
+    """Messages in flight, as it last reported: up to a second ago."""
     handled: int
-    """Messages acked, of the partitions that it has."""
+    """Messages acked, of the partitions that it owns."""
     stuck: bool
-    """Whether its handler has not come back in time."""
+    """Whether its handler has not returned in time."""
 
 
 class PartitionInfo(msgspec.Struct, frozen=True):
-    """One queue of a durable subscription or a group; what is None is not known, the queue being too long."""
+    """One partition of a durable subscription or a group; None means unknown, because the queue is too long."""
 
     partition: int
     owner: str
-    """The client that reads it; empty if nobody does."""
+    """The client that reads it; empty if there is none."""
     epoch: int
     """How often its owner has changed."""
     entries: int
@@ -55,9 +55,9 @@ class PartitionInfo(msgspec.Struct, frozen=True):
     ready: int | None
     reserved: int
     age: float | None
-    """Seconds for which the oldest entry has waited; None if there is none."""
+    """Age of the oldest entry in seconds; None if there is none."""
     stored: int
-    """Entries that were ever put there."""
+    """Entries ever stored in it."""
     removed: int
 
 
@@ -67,36 +67,36 @@ class GroupInfo(msgspec.Struct, frozen=True):
     topic: str
     name: str
     kind: str
-    """durable or group; "garbage" if another program has overwritten its registration, empty if that is gone."""
+    """durable or group; "garbage" if another program has overwritten its registration, empty if it has none."""
     state: str
-    """active; "no members": nobody is there to read it; rebalancing: partitions change their owners; stuck: a member's
-    handler has not come back in time; "gone": it was removed, and something is left of it."""
+    """active; "no members": no process reads it; rebalancing: partitions change their owners; stuck: a member's handler
+    has not returned in time; "gone": it was unsubscribed, and some znodes are left."""
     partitions: list[PartitionInfo]
     members: list[MemberInfo]
     entries: int
     messages: int | None
-    """The lag: messages that wait, in whatever state."""
+    """The lag: messages in all partitions, in any state."""
     delayed: int | None
-    """Those that have failed and wait for another attempt."""
+    """Messages that failed and wait for another attempt."""
     ready: int | None
     reserved: int
-    """Those in flight."""
+    """Messages in flight."""
     dead: int
     """Its dead letters."""
     age: float | None
-    """Seconds for which the oldest entry has waited."""
+    """Age of the oldest entry in seconds."""
 
 
 class Groups:
-    """Looks at durable subscriptions and groups. Thread-safe."""
+    """Reads durable subscriptions and groups. Thread-safe."""
 
     def __init__(self, session: Session, tree: Tree) -> None:
         self._session = session
         self._tree = tree
-        self._letters = DeadLetters(session, tree)
+        self._dead_letters = DeadLetters(session, tree)
 
     def look(self, topic: str | None = None, name: str | None = None, *, budget: int = BUDGET) -> list[GroupInfo]:
-        """All of them, or those of one topic or name."""
+        """Return all of them, or those of one topic or name."""
         groups = self._find(topic, name)
         registrations = self._registrations(groups)
         plans = self._plans(groups)
@@ -105,7 +105,7 @@ class Groups:
         queues = stats_of(self._session, every, lambda queue: self._tree.queue(*queue))
         backlogs = measure(self._session, self._tree, queues, every, budget)
         members = self._members(groups)
-        dead = self._letters.counts()
+        dead = self._dead_letters.counts()
         found = []
         for group in groups:
             parts = [
@@ -124,14 +124,14 @@ class Groups:
         return found
 
     def entries(self, topic: str, name: str) -> int:
-        """Entries that wait in all partitions of a durable subscription or a group: read from Stats, nothing listed."""
+        """Return the number of entries in all partitions of a durable subscription or a group, without listing them."""
         registration = self._registrations([(name, topic)]).get((name, topic))
         names = queues_of(name, registration) if isinstance(registration, Registration) else []
         stats = stats_of(self._session, names, lambda queue: self._tree.queue(queue, topic))
         return sum(stat.numChildren for stat in stats.values())
 
     def count(self, queues: list[QueueInfo], *, budget: int = BUDGET) -> list[QueueInfo]:
-        """The same queues with what is in them: messages by state, dead letters, and the oldest one's age."""
+        """Return the same queues with their messages by state, dead letters, and the age of the oldest entry."""
         kept = {(subscription_of(q.subscription), q.topic) for q in queues if q.kind in ("durable", "group")}
         every = {(q.subscription, q.topic): q for q in queues}
         owned = [key for key in every if (subscription_of(key[0]), key[1]) in kept]
@@ -139,7 +139,7 @@ class Groups:
         members = self._members(kept)
         there = stats_of(self._session, every, lambda key: self._tree.queue(*key))
         backlogs = measure(self._session, self._tree, there, ledgers, budget)
-        dead = self._letters.counts()
+        dead = self._dead_letters.counts()
         found = []
         for key, queue in every.items():
             subscription = subscription_of(key[0])
@@ -167,7 +167,7 @@ class Groups:
         return sorted((p for p in pairs if topic is None or p[1] == topic), key=lambda p: (p[1], p[0]))
 
     def _registrations(self, groups: Iterable[Group]) -> dict[Group, Registration | str]:
-        """The registration of each that has one; a word where it is none of ours."""
+        """Return the registration of each group that has one; "garbage" if another program wrote it."""
         read = read_many(self._session, groups, lambda g: self._session.get_async(self._tree.registration(g[1], g[0])))
         found: dict[Group, Registration | str] = {}
         for group, (data, _) in read.items():
@@ -183,7 +183,7 @@ class Groups:
         return self._read(groups, lambda group: self._tree.group(*group), GroupPlan)
 
     def _ledgers(self, groups: Iterable[tuple[Group, int | None]]) -> dict[Group, dict[QueueKey, Ledger]]:
-        """By queue, in the order of the partitions; one without a ledger has an empty one."""
+        """Return the ledgers by queue, in the order of the partitions; a missing one counts as empty."""
         found: dict[Group, dict[QueueKey, Ledger]] = {}
         for (name, topic), count in groups:
             names = [name] if count is None else [queue_of(name, number) for number in range(count)]
@@ -238,7 +238,7 @@ def _in_flight(number: int, members: dict[str, MemberState]) -> int:
 
 
 def _ready(backlog: Backlog, in_flight: int) -> int | None:
-    """Never below 0, although what members say is older than what was counted."""
+    """Return the messages that can be delivered; never below 0, although members report with a delay."""
     if backlog.messages is None:
         return None
     return max(0, backlog.messages - (backlog.delayed or 0) - in_flight)
@@ -283,7 +283,7 @@ def _group(
 
 
 def _total(counts: Iterable[int | None]) -> int | None:
-    """None if any is not known."""
+    """Return the sum; None if any number is unknown."""
     total = 0
     for count in counts:
         if count is None:

@@ -1,8 +1,7 @@
-"""Measures how much waits in queues: messages, those that wait for another attempt, and the age of the oldest.
+"""Measures the backlog of queues: messages, those that wait for another attempt, and the age of the oldest.
 
-The name of an entry says how many messages it holds, so a queue is listed and not read. ZooKeeper lists a queue only as
-a whole, so there is a budget, and the longest queues are left out: of these only the number of entries is known, which
-costs nothing.
+The name of an entry says how many messages it holds, so listing a queue is enough. ZooKeeper can only list a queue as a
+whole, so there is a budget, and the longest queues are not listed: only their number of entries is known.
 """
 
 from __future__ import annotations
@@ -20,35 +19,35 @@ from zkms.zookeeper.recipes import count_created, count_deleted, read_many, stat
 from zkms.zookeeper.session import Session, Stat
 
 BUDGET = 50_000
-"""Entries that one look lists at the most: as many as one queue holds."""
+"""The most entries that one call lists: as many as one queue can hold."""
 
 PLACES = (0, 1, 4, 16, 64, 256)
-"""Entries that are asked for their age: the first ones may be acked before the question arrives."""
+"""Indexes of the entries whose age is read: the first ones may be acked before the request arrives."""
 
 QueueKey = tuple[str, str]
 """Its name and its topic."""
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """What waits in a queue; all but the entries is None if it was too long to be listed."""
+    """The contents of a queue; all but `entries` is None if it was too long to be listed."""
 
     entries: int = 0
     messages: int | None = None
     delayed: int | None = None
-    """Messages among them that have failed, and wait for another attempt."""
+    """Messages that failed and wait for another attempt."""
     age: float | None = None
-    """Seconds for which the oldest entry has been there; None if there is none."""
+    """Age of the oldest entry in seconds; None if there is none."""
 
 
 class QueueCounts(NamedTuple):
-    """Entries that were stored in a queue and removed from it since it was made."""
+    """Entries that were stored in a queue and removed from it since its creation."""
 
     stored: int
     removed: int
 
 
 def flow(stat: Stat) -> QueueCounts:
-    """How many entries a queue has ever had, and lost, by its Stat."""
+    """Return how many entries were ever stored and removed, by the queue's Stat."""
     return QueueCounts(count_created(stat), count_deleted(stat))
 
 
@@ -59,7 +58,7 @@ def measure(
     ledgers: Mapping[QueueKey, Ledger],
     budget: int = BUDGET,
 ) -> dict[QueueKey, Backlog]:
-    """What waits in each of the queues, the shortest first as long as the budget lasts."""
+    """Return the backlog of each queue; the shortest queues are listed first, as long as the budget lasts."""
     found = {queue: Backlog(stat.numChildren) for queue, stat in queues.items()}
     listed = read_many(session, _affordable(queues, budget), lambda queue: session.children_async(tree.queue(*queue)))
     now = time.time()
@@ -87,7 +86,7 @@ def _affordable(queues: Mapping[QueueKey, Stat], budget: int) -> list[QueueKey]:
 
 
 def unacked_messages(entries: Iterable[Entry], parts: Mapping[int, Part]) -> int:
-    """Messages of these entries that nobody has acked, by the parts of the ledger."""
+    """Return the number of messages of these entries that are not acked, by the parts of the ledger."""
     return sum(
         max(0, entry.messages - (parts[entry.sequence].count if entry.sequence in parts else 0)) for entry in entries
     )

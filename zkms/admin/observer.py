@@ -1,10 +1,10 @@
-"""Reports what comes and goes: topics, subscriptions, members of groups, connected processes.
+"""Reports changes: topics, subscriptions, members of groups and connected processes that are added or removed.
 
-Each list of interest (the topics, a topic's subscriptions, a group's members, ...) is read with a watch, compared with
-what it was, and read again when its watch fires. A watch fires also when the connection is lost, so no change is
-missed; what came and went between two looks is not reported.
+Each list (the topics, a topic's subscriptions, a group's members, ...) is read with a watch, compared with its former
+state, and read again when its watch fires. A watch also fires when the connection is lost, so no change is missed; a
+name that was added and removed between two reads is not reported.
 
-Thread: `zkms-observer` looks and calls back. Watches only note what to look at.
+Thread: `zkms-observer` reads and calls back. Watches only note which list to read.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from zkms.zookeeper.session import Session
 
 log = logging.getLogger("zkms.admin")
 MAX_LISTS = 20_000
-"""Lists that one observer watches at the most; ZooKeeper keeps each watch in memory."""
+"""The most lists that one observer watches; ZooKeeper keeps each watch in memory."""
 PAUSE = 0.05
-"""Seconds between two looks at the least: a storm of changes is looked at in one go."""
+"""Seconds between two reads at least, so that many changes are read at once."""
 RETRY = 1.0
 
 What = Literal["topic", "subscription", "member", "client"]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Something has come or gone. Of a subscription also: "full", publishers skip it; "drained", no more."""
+    """An addition or removal; for a subscription also "full", publishers skip it, and "drained", they do no more."""
 
     what: What
     event: Literal["added", "removed", "full", "drained"]
     topic: str = ""
     subscription: str = ""
     client: str = ""
-    """Of a member or a connected process."""
+    """The member or the connected process."""
 
 
 OnChange = Callable[[Change], object]
 
 
 class _List(NamedTuple):
-    """A list of names in the tree: what they are, and where."""
+    """A list of names in the tree: its kind and its position."""
 
     kind: Literal["topics", "topic", "groups", "group", "members", "clients"]
     topic: str = ""
@@ -78,14 +78,14 @@ class Observer:
         self._thread = threading.Thread(target=self._run, name="zkms-observer", daemon=True)
 
     def start(self) -> None:
-        """Look for the first time, which reports nothing; whatever changes after this returned is reported."""
+        """Read everything for the first time, without a report; changes after this call are reported."""
         self._due.update(ROOTS)
         while self._due:
             self._look()
         self._thread.start()
 
     def close(self) -> None:
-        """Report nothing any more; a callback that runs is waited for, unless it is the one that closes."""
+        """Stop reporting; wait for a running callback, unless it is the caller."""
         with self._calling:
             ended, self.closed = self.closed, True
         if not ended:
@@ -98,10 +98,10 @@ class Observer:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    # -- looking -------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------
 
-    def _rang(self, place: _List) -> None:
-        """On the connection's thread."""
+    def _fired(self, place: _List) -> None:
+        """Note a list whose watch fired; runs on the connection's thread."""
         with self._lock:
             self._due.add(place)
         self._wake.set()
@@ -125,7 +125,7 @@ class Observer:
                 self._wake.set()
 
     def _look(self) -> list[Change]:
-        """Read what is due, and compare; lists that came with it are due then."""
+        """Read and compare the lists that are due; new lists in them become due."""
         with self._lock:
             due, self._due = self._due, set()
         changes: list[Change] = []
@@ -133,7 +133,7 @@ class Observer:
             listed = read_many(
                 self._session,
                 due,
-                lambda place: self._session.children_async(self._path(place), partial(self._rang, place)),
+                lambda place: self._session.children_async(self._path(place), partial(self._fired, place)),
             )
         except BaseException:
             with self._lock:
@@ -142,10 +142,10 @@ class Observer:
         for place in sorted(due, key=_depth):
             outer = _outer(place)
             if outer is not None and place not in self._known:
-                continue  # its outer list has told that it is gone
+                continue  # its removal was seen in the outer list
             if outer is not None and place not in listed:
                 changes += self._compare(outer[0], self._known[outer[0]] - {outer[1]})
-                self._rang(outer[0])  # it may have been made again since
+                self._fired(outer[0])  # it may have been created again since
             else:
                 changes += self._compare(place, frozenset(listed[place][0]) if place in listed else frozenset())
         with self._lock:
@@ -173,7 +173,7 @@ class Observer:
     def _watch(self, place: _List) -> None:
         if len(self._known) >= MAX_LISTS:
             if not self._complained:
-                log.warning("there is too much to watch: %s and what comes after it is not", place)
+                log.warning("too many lists to watch: %s and later ones are not watched", place)
             self._complained = True
             return
         self._known[place] = frozenset()
@@ -207,7 +207,7 @@ def _depth(place: _List) -> int:
 
 
 def _inner(place: _List, name: str) -> _List | None:
-    """The list behind a name in a list."""
+    """Return the list that a name in a list stands for."""
     if place.kind == "topics":
         return _List("topic", name)
     if place.kind == "groups":
@@ -218,7 +218,7 @@ def _inner(place: _List, name: str) -> _List | None:
 
 
 def _outer(place: _List) -> tuple[_List, str] | None:
-    """The list that a list is a name in, and that name."""
+    """Return the list that contains this one, and its name there."""
     if place.kind == "topic":
         return _List("topics"), place.topic
     if place.kind == "group":
@@ -249,7 +249,7 @@ def observe(
     callback: OnChange,
     before_close: Callable[[Callable[[float], object]], Callable[[], None]],
 ) -> Observer:
-    """An observer that has looked for the first time, and ends with its bus."""
+    """Start an observer, which is closed with its bus."""
     observer = Observer(session, tree, callback)
     observer.start()
     observer._forget = before_close(lambda _left: observer.close())

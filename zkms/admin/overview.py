@@ -1,4 +1,4 @@
-"""The whole tree at one moment, and how fast it changes, from two looks at it: what `zkms top` shows."""
+"""A summary of the whole tree with rates of change, computed from two reads: the data of `zkms top`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from zkms.zookeeper.recipes import children_of, read_many
 from zkms.zookeeper.session import Session
 
 LISTED = BUDGET // 5
-"""Entries that are listed at each look: it looks often."""
+"""The most entries listed by one look: fewer than usual, because looks are frequent."""
 MAX_PRODUCERS = 1_000
 
 
 class Growth(msgspec.Struct):
-    """Numbers that only grow, as they were at one look."""
+    """Counters at one look; they only grow."""
 
     at: float
     published: dict[str, int] = {}
@@ -42,7 +42,7 @@ class TopicRow(msgspec.Struct, frozen=True):
     kept: int
     """Durable subscriptions and groups."""
     entries: int
-    """That wait, in all queues together."""
+    """Entries in all its queues."""
     dead: int
     stored_per_second: float | None
 
@@ -54,7 +54,7 @@ class GroupRow(msgspec.Struct, frozen=True):
     stored_per_second: float | None
     removed_per_second: float | None
     handled_per_second: dict[str, float]
-    """By member, messages."""
+    """Messages, by member."""
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ class Overview(msgspec.Struct, frozen=True):
     at: float
     clients: int
     entries: int
-    """That wait, in all queues."""
+    """Entries in all queues."""
     dead: int
     published_per_second: float | None
     """Messages, by all producers."""
@@ -72,7 +72,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 class TreeWatcher:
-    """Looks again and again, and remembers the last look: rates are what has grown since. Used by one thread."""
+    """Reads the tree repeatedly, and computes rates from the growth since the last look. Used by one thread."""
 
     def __init__(self, session: Session, tree: Tree) -> None:
         self._session = session
@@ -83,7 +83,7 @@ class TreeWatcher:
         self._before: Growth | None = None
 
     def look(self) -> Overview:
-        """The tree as it is now, and what has changed since the last look."""
+        """Return the state of the tree, with the rates since the last look."""
         queues = self._discovery.queues()
         topics = self._discovery.topics()
         clients = len(children_of(self._session, self._tree.clients))
@@ -131,13 +131,13 @@ class TreeWatcher:
         found = {}
         for name, (data, _) in read_many(session, names, lambda name: session.get_async(tree.producer(name))).items():
             state = decode_or_none(data, ProducerState)
-            if state is not None:  # else another program's: nothing that could be counted
+            if state is not None:  # else another program wrote it
                 found[name] = state.seq
         return found
 
 
 class _Rates:
-    """What has grown between two looks, a second. What was not there before has grown from nothing."""
+    """The growth per second between two looks; what is new has grown from 0."""
 
     def __init__(self, before: Growth | None, now: Growth) -> None:
         self._before = before
@@ -145,14 +145,14 @@ class _Rates:
         self._seconds = max(0.001, now.at - before.at) if before is not None else 0.0
 
     def published(self) -> float | None:
-        """Messages, by all producers that are still there."""
+        """Return the rate of messages of all remaining producers."""
         if self._before is None:
             return None
         grown = (max(0, seq - self._before.published.get(name, 0)) for name, seq in self._now.published.items())
         return sum(grown) / self._seconds
 
     def topic(self, topic: str) -> float | None:
-        """Entries stored for the subscription that got most of them: each gets all, but for its selector."""
+        """Return the rate of entries of the subscription that got most: without a selector, each gets all."""
         if self._before is None:
             return None
         known = self._before.stored
@@ -160,7 +160,7 @@ class _Rates:
         return max(grown, default=0) / self._seconds
 
     def group(self, group: GroupInfo) -> GroupRow:
-        """Entries in and out, and messages by member."""
+        """Return the rates of entries stored and removed, and of messages by member."""
         if self._before is None:
             return GroupRow(group, None, None, {})
         place = group.name, group.topic

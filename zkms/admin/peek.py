@@ -1,4 +1,4 @@
-"""Looks at the first entries of a queue, and leaves them where they are."""
+"""Reads the first entries of a queue without removing them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zkms.zookeeper.recipes import children_of
 from zkms.zookeeper.session import Session
 
 HUGE = 50_000
-"""Entries from which on a queue is not listed unless that is forced: ZooKeeper lists all of them at once."""
+"""A queue with more entries is listed only if forced: ZooKeeper lists all of them at once."""
 
 
 class QueueTooLong(ZkmsError):
@@ -28,26 +28,26 @@ class QueueTooLong(ZkmsError):
 
 
 class PeekedEntry(NamedTuple):
-    """An entry, as it was found."""
+    """An entry of a queue."""
 
     entry: Entry
     kind: Literal["frame", "gap", "garbage"]
     raw: bytes
-    """What it holds, or the body that it points to."""
+    """Its data, or the body that it points to."""
     reason: str = ""
-    """Of a gap: why it is there. Of garbage: why it is no frame."""
+    """The reason of a gap, or why garbage is no frame."""
     frame: Frame | None = None
 
 
 class Peeked(NamedTuple):
-    """The first entries of a queue, and how many there are in all."""
+    """The first entries of a queue, and the number of all its entries."""
 
     waiting: int
     entries: list[PeekedEntry]
 
 
 def peek(session: Session, tree: Tree, subscription: str, topic: str, limit: int, *, force: bool = False) -> Peeked:
-    """The first `limit` entries of a queue; `NodeMissing` without a queue, `QueueTooLong` unless that is forced."""
+    """Return the first `limit` entries of a queue; `NodeMissing` without a queue, `QueueTooLong` unless forced."""
     queue = tree.queue(subscription, topic)
     stat = session.exists(queue)
     if stat is None:

@@ -1,4 +1,4 @@
-"""Removes what waits in a queue, and leaves the reason there, so that nobody takes it for delivered."""
+"""Removes the entries of a queue, and stores the reason there, so that receipts do not count them as acked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from zkms.zookeeper.session import Session
 
 
 class Purgeable(NamedTuple):
-    """What purge() would remove from a queue."""
+    """The entries that purge() would remove from a queue."""
 
     entries: int
     last: int
@@ -29,7 +29,7 @@ class Purgeable(NamedTuple):
 
 
 def purgeable(session: Session, tree: Tree, subscription: str, topic: str) -> Purgeable:
-    """What waits in a queue now, gaps left out: the subscriber has to see those. `NodeMissing` without a queue."""
+    """Count the entries of a queue without gaps, which the subscriber must see. `NodeMissing` without a queue."""
     names, _ = session.children(tree.queue(subscription, topic))
     sequences = [entry.sequence for entry in map(parse_entry, names) if not entry.gap]
     return Purgeable(len(sequences), max(sequences, default=-1))
@@ -44,13 +44,13 @@ def purge(
     trail: Recorder,
     progress: Callable[[int], None] = lambda _count: None,
 ) -> int:
-    """Remove what waits in a queue, up to the sequence `last`, and return how many entries that were.
+    """Remove the entries of a queue up to the sequence `last`, and return how many they were.
 
-    The reason is left in the queue first: a receipt that finds its entry gone reads why. `NodeMissing` if somebody else
-    removes the queue meanwhile.
+    The reason is stored in the queue first, where receipts read it. `NodeMissing` if another client removes the queue
+    meanwhile.
     """
     queue, reason = tree.queue(subscription, topic), f"purged by {_user()}@{socket.gethostname()}"
-    _leave_reason(session, queue, last, reason)
+    _store_reason(session, queue, last, reason)
     names: set[str] = set()
 
     def chosen(name: str) -> bool:
@@ -65,7 +65,7 @@ def purge(
     return removed
 
 
-def _leave_reason(session: Session, queue: str, last: int, reason: str) -> None:
+def _store_reason(session: Session, queue: str, last: int, reason: str) -> None:
     while True:
         data, stat = session.get(queue)
         state = decode_or_none(data, QueueState) or QueueState("")
@@ -74,7 +74,7 @@ def _leave_reason(session: Session, queue: str, last: int, reason: str) -> None:
             if attempt(session, [SetData(queue, encode(changed), stat.version)], BadVersion, NodeMissing).stored:
                 return
         except ConnectionLost:
-            continue  # reading again shows whether it was written; writing it twice does no harm
+            continue  # writing it twice does no harm
 
 
 def _user() -> str:

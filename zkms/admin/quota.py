@@ -1,11 +1,11 @@
-"""Sets ZooKeeper's own quotas as a backstop: at most so many znodes and bytes, whatever publishers and limits do.
+"""Sets ZooKeeper's own quotas on znodes and bytes, as a backstop behind the limits of queues.
 
-They apply to what holds messages: queues, bodies, and delayed messages. What zkms needs to go on (registrations,
-ledgers, the numbers of producers) has none, so that subscribers can come back and ack when a quota is used up. Only
-the znodes of queues are counted: a quota on their bytes would also refuse to mark a queue as gone.
+They apply to messages: queues, bodies, and delayed messages. Registrations, ledgers and the numbers of producers have
+no quota, so that subscribers can reconnect and ack when a quota is used up. Queues have a quota on znodes only: one on
+bytes would also refuse to mark a queue as gone.
 
-A server heeds quotas if it runs with `zookeeper.enforceQuota=true`; otherwise it only warns in its log. It looks at
-what is stored when a transaction comes, so the last one may go beyond.
+A server enforces quotas if it runs with `zookeeper.enforceQuota=true`; otherwise it only logs a warning. It checks what
+is already stored, so the last transaction may exceed the quota.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _NUMBER = re.compile(r"(count|bytes|countHardLimit|byteHardLimit)=(-?\d+)")
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be below a path, and what is."""
+    """The limits of a path, and what is used of them."""
 
     path: str
     znodes: int | None = None
-    """The most; None if that is not limited."""
+    """None if there is no limit."""
     bytes: int | None = None
     used_znodes: int = 0
     used_bytes: int = 0
 
 
 def limited(tree: Tree) -> tuple[str, ...]:
-    """What a quota is set on."""
+    """Return the paths that quotas are set on."""
     return tree.messages, tree.bodies, tree.delayed
 
 
 def read_quotas(session: Session, tree: Tree) -> list[Quota]:
-    """The quotas of a tree that ZooKeeper enforces, if it enforces any; also one on ROOT, set by other means."""
+    """Return the hard quotas of a tree, also one on ROOT that was set by other means."""
     _check(session)
     found = []
     for path in (tree.root, *limited(tree)):
@@ -66,9 +66,9 @@ def read_quotas(session: Session, tree: Tree) -> list[Quota]:
 
 
 def set_quotas(session: Session, tree: Tree, *, znodes: int | None = None, size: int | None = None) -> None:
-    """Allow at most so many znodes, and so many bytes of bodies and of delayed messages, each by itself.
+    """Limit the znodes of each path, and the bytes of bodies and of delayed messages.
 
-    A limit that is not given stays as it is.
+    A limit that is not given stays unchanged.
     """
     _check(session)
     for what, value in (("znodes", znodes), ("bytes", size)):
@@ -84,7 +84,7 @@ def set_quotas(session: Session, tree: Tree, *, znodes: int | None = None, size:
 
 
 def remove_quotas(session: Session, tree: Tree) -> int:
-    """Remove what set_quotas() has set, and return how many quotas there were."""
+    """Remove the quotas of set_quotas(), and return how many there were."""
     _check(session)
     removed = 0
     for path in limited(tree):
@@ -107,13 +107,13 @@ def _set(session: Session, path: str, given: dict[str, int]) -> None:
     levels = path.split("/")[1:]
     parents = [QUOTAS + "/" + "/".join(levels[:depth]) for depth in range(1, len(levels) + 1)]
     operations: list[Operation] = [Create(each) for each in parents if session.exists(each) is None]
-    # ZooKeeper counts what is there when the second of these is made.
+    # ZooKeeper counts the existing znodes when the second of these is created.
     operations += [Create(f"{place}/{LIMITS}", _limits(given)), Create(f"{place}/{STATS}", b"count=0,bytes=0")]
     attempt(session, operations)
 
 
 def _limits(numbers: dict[str, int]) -> bytes:
-    """As ZooKeeper's own setquota writes them; those that it only warns of come first."""
+    """Encode limits as ZooKeeper's setquota does; the soft ones come first."""
     count, size, bytes_, znodes = (numbers.get(name, -1) for name in ("count", "bytes", *_HARD))
     return f"count={count},bytes={size}=;byteHardLimit={bytes_};countHardLimit={znodes}".encode()
 

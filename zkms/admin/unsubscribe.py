@@ -1,4 +1,4 @@
-"""Gives up a durable subscription or a group that nobody will read any more, from outside."""
+"""Removes a durable subscription or a group that no process reads."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from zkms.zookeeper.session import Session
 
 
 class Abandoned(NamedTuple):
-    """A durable subscription or a group that nobody reads."""
+    """A durable subscription or a group that no process reads."""
 
     kind: str
     messages: int
-    """Those that nobody has acked, and that are lost with it."""
+    """Messages that are not acked, and would be lost."""
 
 
 def find_abandoned(session: Session, tree: Tree, client_id: str, topic: str, name: str) -> Abandoned:
-    """What unsubscribe() would remove; `NotSubscribed` if there is none, `SubscriptionInUse` if a process reads it."""
+    """Return what unsubscribe() would remove; `NotSubscribed` if it is missing, `SubscriptionInUse` if it is read."""
     registrations = DurableRegistration(session, tree, client_id)
     found = registrations.find(topic, name)
     if found is None or found.kind == "live":
@@ -44,7 +44,7 @@ def find_abandoned(session: Session, tree: Tree, client_id: str, topic: str, nam
 def unsubscribe(
     session: Session, tree: Tree, client_id: str, topic: str, name: str, kind: str, trail: Recorder
 ) -> None:
-    """Remove a durable subscription or a group with all that waits in it; its dead letters stay.
+    """Remove a durable subscription or a group with its queues; its dead letters stay.
 
     `SubscriptionInUse` if a process reads it, `NotSubscribed` if it does not exist.
     """

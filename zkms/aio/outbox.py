@@ -104,7 +104,7 @@ class Outbox:
                 continue
             self._sending = True
             job.add_done_callback(lambda job, wanted=wanted: self._calls.post(self._sent, wanted, job))  # type: ignore[misc]
-        if not (commit.waiting or commit.under_way):
+        if not (commit.waiting or commit.in_flight):
             self._idle.set()
 
     def _transmit(self, kind: Kind, waiting: Sequence[PendingMessage], deadline: float) -> Frames:
@@ -135,7 +135,7 @@ class Outbox:
             _fail(waiting, error)
         else:
             for part, reply in job.result():
-                self._commit.under_way += 1
+                self._commit.in_flight += 1
                 reply.add_done_callback(lambda reply, part=part: self._calls.post(self._answered, part, reply))  # type: ignore[misc]
         self._advance()
 

@@ -25,7 +25,7 @@ from zkms.subscribe.durable_registration import DurableRegistration
 from zkms.tree.delayed_names import parse_bucket, parse_delayed
 from zkms.tree.layout import ensure_tree
 from zkms.tree.paths import Tree
-from zkms.tree.records import Shelf, decode, encode
+from zkms.tree.records import DeadQueueState, decode, encode
 from zkms.zookeeper.operations import Create
 from zkms.zookeeper.recipes import children_of, create_if_missing
 from zkms.zookeeper.session import Session
@@ -186,13 +186,13 @@ class _Target:
             return False
         self._make_shelf(shelf)
         try:
-            return decode(self._session.get(shelf)[0], Shelf).restored == self._examined.digest
+            return decode(self._session.get(shelf)[0], DeadQueueState).restored == self._examined.digest
         except (NodeMissing, msgspec.MsgspecError):
             return False
 
     def _make_shelf(self, shelf: str) -> None:
         create_if_missing(self._session, shelf.rpartition("/")[0])
-        create_if_missing(self._session, shelf, data=encode(Shelf(self._examined.digest)))
+        create_if_missing(self._session, shelf, data=encode(DeadQueueState(self._examined.digest)))
 
     def put_delayed(self, found: Iterable[DelayedRecord]) -> None:
         """Restore delayed messages; those that are there already are left as they are."""

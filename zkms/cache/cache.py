@@ -1,16 +1,15 @@
-"""zkms.Cache: values in this process's memory, dropped on every node when one of them says so.
+"""zkms.Cache: values in this process's memory, which any node can invalidate on all nodes.
 
     cache = zkms.Cache(bus, "users", maxsize=10_000, max_staleness=5.0)
     user = cache.get(42, load_user)              # load_user(42) if it is not here
     save_user(42, ...); cache.invalidate(42, wait=2.0)
 
-The parts: `core` (all that does not wait, for asyncio too), `store` (values, tags, loads under way; `recent` is its
-mapping), `tickets` (what may be stored), `node` (its part in the cluster), `pulse` (how long it may be trusted),
-`sender` (invalidations on their way out), `outcome` (who has dropped them), `decorator` and `mapping` (other ways to
-use it).
+The parts: `core` (shared with asyncio), `store` (values, tags, running loads; `recent` is its mapping), `tickets`
+(which loaded values may be stored), `node` (its subscription), `pulse` (until when it is trusted), `sender` (sends
+invalidations), `outcome` (which nodes have applied them), `decorator` and `mapping` (other ways to use it).
 
-Threads: `zkms-deliver-...` applies what others invalidate, `zkms-sender-...` sends what this node does, and
-`zkms-pulse-...` proves that nothing is missed. Loaders run on their callers' threads.
+Threads: `zkms-deliver-...` applies invalidations of other nodes, `zkms-sender-...` sends our own, and `zkms-pulse-...`
+proves that none is missed. Loaders run on their callers' threads.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Cache:
     """A bounded near cache that is coherent across the nodes of a cluster. Thread-safe.
 
-    Caches of one name, on any number of nodes, drop what one of them invalidates. Values are served only while it is
-    proved, at most `max_staleness` seconds ago, that no invalidation has been missed; otherwise loaders are called and
-    nothing is stored. See docs/coherence.md.
+    All caches of one name, on any number of nodes, drop what one of them invalidates. Values are served only if it was
+    proved in the last `max_staleness` seconds that no invalidation was missed; otherwise loaders are called and nothing
+    is stored. See docs/coherence.md.
     """
 
     def __init__(
@@ -63,10 +62,10 @@ class Cache:
     ) -> None:
         """Make the cache `name` of this bus, empty; a bus has one of each name.
 
-        `maxsize` values are kept, each for `ttl` seconds (None: no limit). `negative=True` keeps a loader's None too.
-        `loader(key)` is for `cache[key]` and for get() without one. A call that waits for another's load does so for
-        `load_timeout` seconds. `on_event(event)` hears of flushes and of trust lost and regained. `mapping` keeps the
-        values in place of a mapping of the cache's own; what is in it is dropped.
+        It stores `maxsize` values, each for `ttl` seconds (None: no limit). `negative=True` also stores a loader's
+        None. `loader(key)` is used by `cache[key]` and by get() without a loader. A call waits for another caller's
+        load for `load_timeout` seconds. `on_event(event)` is called on flushes and on changes of trust. `mapping`
+        replaces the cache's own mapping; it is cleared.
         """
         for what, callback in (("loader", loader), ("on_event", on_event)):
             if callback is not None and not callable(callback):
@@ -78,19 +77,19 @@ class Cache:
         self._bus = bus
         self._loader = loader
         self.core = CacheCore(bus, name, self.settings, on_event, mapping)
-        """For zkms itself: what this class and the one of zkms.aio have in common."""
+        """Internal: the part that zkms.aio shares."""
         _enter(self)
         try:
             self.core.node.start()
         except BaseException:
             _leave(self)
             raise
-        # The bus also keeps us: a cache that everybody has forgotten still has its threads, and its name.
+        # The bus keeps a reference: a cache without other references still has its threads and its name.
         self._stay = bus.parts.context.lifetime.before_close(self._stop)
 
     @classmethod
     def shared(cls, bus: Bus, name: str, **settings: Any) -> Cache:
-        """The cache `name` of this bus, made if there is none; `InvalidArgument` if it has other settings."""
+        """Return the cache `name` of this bus, a new one if there is none; `InvalidArgument` if its settings differ."""
         with _sharing:
             known = _open.get((id(bus), name))
             if known is None or known.closed:
@@ -113,13 +112,13 @@ class Cache:
         tags: str | Iterable[str] = (),
         timeout: float | None = None,
     ) -> Any:
-        """The value; if it is not here, what `loader(key)` returns, which is then kept; without a loader, `default`.
+        """Return the value; if it is missing, load it with `loader(key)` and store it; without a loader, `default`.
 
         One thread loads a key, others wait for it: at most `timeout` seconds (default `load_timeout`), then `Timeout`.
-        What a loader raises is passed on and not kept.
+        An error of the loader is raised, and nothing is stored.
         """
         store = self.core.store
-        if clock() < store.until:  # store.hit() spelled out: the call would take a tenth of the time
+        if clock() < store.until:  # store.hit() inlined: the call would take a tenth of the time
             try:
                 with store.lock:
                     value = store.at_hand[key]
@@ -127,7 +126,7 @@ class Cache:
                     store.hits += 1
                     return value
             except (KeyError, TypeError):
-                pass  # not here, or no key at all: the way below knows which
+                pass  # missing or not a key: the code below finds out
         loader = loader or self._loader
         patience = self.core.patience(loader, timeout)
         value = self.core.known(key) if loader is None else self._load(key, loader, tags, patience)
@@ -146,22 +145,22 @@ class Cache:
         return self.core.store.size()
 
     def holds(self, key: Key) -> bool:
-        """Whether it is here and trusted, as `in` says; but not noted as missed, so no set() depends on it."""
+        """Whether it is here and trusted, like `in`, but without a lease for a later set()."""
         return self.core.store.holds(self.core.check(key))
 
     def keys(self) -> list[Key]:
-        """The keys that are here and trusted, at this moment."""
+        """Return the keys that are here and trusted."""
         self.core.node.check_open()
         return self.core.store.keys()
 
     def evict(self) -> tuple[Key, Any]:
-        """Take one value out, here only; `KeyError` if there is none."""
+        """Remove one value, here only; `KeyError` if there is none."""
         self.core.node.check_open()
         return self.core.store.evict()
 
     @property
     def trusted(self) -> bool:
-        """Whether values are served: it is proved that no invalidation can have been missed."""
+        """Whether values are served: it is proved that no invalidation was missed."""
         return self.core.store.trusted
 
     @property
@@ -175,10 +174,9 @@ class Cache:
         return self.core.store.snapshot()
 
     def look(self, key: Key, *, note: bool = True) -> tuple[Key, Any]:
-        """A step for those who wait in their own way: the plain key, and its value, `MISSING` or `UNTRUSTED`.
+        """Return the plain key, and its value, `MISSING` or `UNTRUSTED`; for callers with their own way to wait.
 
-        Never blocks. What is not here is noted, unless told otherwise, so that a set() by this thread or task is
-        checked.
+        Never blocks. A miss takes a lease if `note`, so that a later set() by this thread or task is checked.
         """
         return self.core.look(key, note=note)
 
@@ -199,7 +197,7 @@ class Cache:
             try:
                 return self._join(flight, patience)
             except AbandonedLoad:
-                continue  # whoever loaded was interrupted, which is no answer to us
+                continue  # the loading thread was interrupted: try again
 
     def _carry_out(self, flight: Flight, loader: Loader, key: Key) -> Any:
         try:
@@ -219,17 +217,17 @@ class Cache:
         try:
             return flight.future.result(patience)
         except TimeoutError:
-            if flight.future.done():  # it is what the loader raised
+            if flight.future.done():  # the loader raised it
                 raise
             raise flight.late(self.name, "thread", patience) from None
 
     # -- writing -------------------------------------------------------------------------------------------------
 
     def set(self, key: Key, value: Any, *, tags: str | Iterable[str] = ()) -> bool:
-        """Keep a value that you have loaded; True if it was kept. Other nodes are not told: that is invalidate().
+        """Store a value that you have loaded, on this node only; return whether it was stored.
 
-        If this thread or task has missed the key before, the value is kept only if nothing has invalidated the key
-        since; otherwise it is taken for loaded just now.
+        If this thread or task has missed the key before, the value is stored only if the key was not invalidated since;
+        otherwise it counts as loaded just now.
         """
         return self.core.set(key, value, tags)
 
@@ -237,25 +235,25 @@ class Cache:
         self.set(key, value)
 
     def put(self, key: Key, value: Any, *, tags: str | Iterable[str] = (), wait: float | None = None) -> Outcome | None:
-        """Keep a new value here and drop the old one everywhere else: for caches that have no database behind them."""
+        """Store a new value here and drop the old one on all other nodes: for caches without a database."""
         deadline = deadline_of(wait)
         return self.core.node.await_sent(self.core.put(key, value, tags), deadline)
 
     def invalidate(self, key: Key, wait: float | None = None) -> Outcome | None:
         """Drop a key on every node: here before this returns, elsewhere soon.
 
-        With `wait`, return when every live node has dropped it, or after so many seconds: the `Outcome` is true, or
-        says who has not. Without, return None at once.
+        With `wait`, return when every live node has dropped it, or after `wait` seconds: the `Outcome` is true, or says
+        which nodes have not. Without, return None at once.
         """
         return self.invalidate_many([key], wait)
 
     def invalidate_many(self, keys: Iterable[Key], wait: float | None = None) -> Outcome | None:
-        """Drop several keys on every node, as invalidate() does one."""
+        """Drop several keys on every node; see invalidate()."""
         deadline = deadline_of(wait)
         return self.core.node.await_sent(self.core.drop(keys), deadline)
 
     def invalidate_tag(self, tag: str | Iterable[str], wait: float | None = None) -> Outcome | None:
-        """Drop on every node what was kept with this tag, or with one of these tags."""
+        """Drop the values with this tag, or with one of these tags, on every node."""
         deadline = deadline_of(wait)
         return self.core.node.await_sent(self.core.drop(tags=tag), deadline)
 
@@ -274,29 +272,29 @@ class Cache:
         tags: MakeTags = (),
         name: str | None = None,
     ) -> Callable[[F], Cached]:
-        """Decorate a function, in the manner of functools: its results are kept by its arguments.
+        """Decorate a function like functools.cache: its results are cached by its arguments.
 
         The function gets `cache_info()`, `cache_clear()` and `invalidate(*args, wait=None)`. `key(*args)` and
-        `tags(*args)` say what to keep a result under. `name` tells functions apart that Python gives the same name.
+        `tags(*args)` compute a result's key and tags. `name` distinguishes functions with the same name in Python.
         """
         self.core.node.check_open()
         return lambda function: Cached(self, function, key, tags, name)
 
     def send(self, keys: Iterable[Key] = (), tags: Iterable[str] = (), *, everything: bool = False) -> Future[Receipt]:
-        """A step for those who wait in their own way: drop these here, and send; the Future has the receipt.
+        """Drop these here and send the invalidation; the Future gets the receipt.
 
-        `await_receipt` tells what came of it.
+        For callers with their own way to wait, which pass the receipt to `await_receipt`.
         """
         return self.core.drop(keys, tags, everything=everything)
 
     def await_receipt(self, receipt: Receipt, deadline: float) -> Outcome:
-        """Wait until everybody has dropped what the receipt is for, or until the deadline on time.monotonic()."""
+        """Wait until every node has applied the invalidation, or until the deadline on time.monotonic()."""
         return self.core.node.await_receipt(receipt, deadline)
 
     # -- life ----------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float = 5.0) -> None:
-        """Serve nothing more, send what waits, and leave; harmless if that is done."""
+        """Stop serving, send waiting invalidations, and unsubscribe. Safe to call again."""
         timeout = check_seconds("timeout", timeout)
         self._bus.parts.session.check_process()
         if self.core.node.stop(timeout):
@@ -304,7 +302,7 @@ class Cache:
             self.core.node.leave(timeout)
 
     def _stop(self, timeout: float) -> None:
-        """The bus is about to unsubscribe us: from then on we would hear of nothing."""
+        """Stop before the bus unsubscribes: after that, invalidations would be missed."""
         self.core.node.stop(timeout)
 
     def __enter__(self) -> Cache:
@@ -315,7 +313,7 @@ class Cache:
 
 
 class Cached(CachedFunction):
-    """A function whose results are kept. Called like the function itself."""
+    """A function whose results are cached. Called like the function itself."""
 
     def __init__(
         self, cache: Cache, function: Callable[..., Any], key: MakeKey | None, tags: MakeTags, name: str | None
@@ -324,7 +322,7 @@ class Cached(CachedFunction):
         self._cache = cache
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The kept result for these arguments, or the function's own."""
+        """Return the cached result for these arguments, or call the function."""
         load = self.counted(args, kwargs)
         return self._cache.get(self.cache_key(*args, **kwargs), load, tags=self.cache_tags(*args, **kwargs))
 
@@ -342,7 +340,7 @@ _entering, _sharing = threading.Lock(), threading.Lock()
 
 
 def _enter(cache: Cache) -> None:
-    """A bus has one cache of a name: two would each drop what the other has, and not know it."""
+    """Register a cache; a bus has only one of each name, because it does not get its own invalidations."""
     with _entering:
         other = _open.get((id(cache._bus), cache.name))
         if other is not None and not other.closed:
@@ -361,9 +359,9 @@ def _leave(cache: Cache) -> None:
 
 
 def _distrust_after_fork() -> None:
-    """In a forked child nobody applies invalidations: the slow way is taken, which says so.
+    """Make caches untrusted in a forked child, where no thread applies invalidations; reads raise `UsedAfterFork`.
 
-    A thread that the child does not have may hold a lock; the child may look at counters, and make caches of its own.
+    Locks are replaced, because a thread of the parent may have locked them.
     """
     global _entering, _sharing
     _entering, _sharing = threading.Lock(), threading.Lock()

@@ -1,4 +1,4 @@
-"""The core of a cache: everything but the waiting, which threads (`cache`) and asyncio (`zkms.aio`) do differently.
+"""The part of a cache that threads (`cache`) and asyncio (`zkms.aio`) share: everything except waiting.
 
 No method here waits for ZooKeeper or for a loader.
 """
@@ -26,7 +26,7 @@ Loader = Callable[[Any], Any]
 
 
 class CacheCore:
-    """The values of one cache, who has missed which of them, and this node's part in the cluster. Thread-safe."""
+    """One cache: its store, its leases, and its node in the cluster. Thread-safe."""
 
     def __init__(
         self,
@@ -39,10 +39,10 @@ class CacheCore:
         self.name = name
         self.settings = settings
         self.functions: dict[str, Callable[[], Any]] = {}
-        """By name: what cached() has been put around, as references."""
+        """By name: references to the functions that cached() decorates."""
         if mapping is not None:
             check_mapping(mapping)
-            mapping.clear()  # loaded when nobody could have told us of changes
+            mapping.clear()  # loaded before we could hear of invalidations
         self.store = CacheStore(
             new_mapping(settings.maxsize, settings.ttl) if mapping is None else mapping, negative=settings.negative
         )
@@ -54,14 +54,14 @@ class CacheCore:
         return f"<Cache {self.name!r}: {self.store.size()} values, {state}>"
 
     def check(self, key: Key) -> Key:
-        """The key as it travels; `Closed` if the cache is, `InvalidKey` if it is none."""
+        """Return the key reduced to plain types; `Closed` if the cache is closed, `InvalidKey` if it is no key."""
         self.node.check_open()
         return check_key(key)
 
     # -- reading -------------------------------------------------------------------------------------------------
 
     def look(self, key: Key, *, note: bool = True) -> tuple[Key, Any]:
-        """The plain key, and its value, `MISSING` or `UNTRUSTED`; what is not here is noted, unless told otherwise."""
+        """Return the plain key, and its value, `MISSING` or `UNTRUSTED`; a miss takes a lease if `note`."""
         plain = self.check(key)
         value = self.store.find(plain)
         if note and (value is MISSING or value is UNTRUSTED):
@@ -69,12 +69,12 @@ class CacheCore:
         return plain, value
 
     def known(self, key: Key) -> Any:
-        """The value, or `MISSING`, which is noted."""
+        """Return the value, or `MISSING`; a miss takes a lease."""
         _, value = self.look(key)
         return MISSING if value is UNTRUSTED else value
 
     def contains(self, key: Key) -> bool:
-        """Whether the key is here and trusted; what is not is noted."""
+        """Whether the key is here and trusted; a miss takes a lease."""
         plain = self.check(key)
         if self.store.holds(plain):
             return True
@@ -82,7 +82,7 @@ class CacheCore:
         return False
 
     def patience(self, loader: Loader | None, timeout: float | None) -> float:
-        """Seconds to wait for another's load, after a check of the loader."""
+        """Check the loader, and return the seconds to wait for another caller's load."""
         if loader is not None and not callable(loader):
             raise InvalidArgument(f"loader must be callable, not {loader!r:.60}; a value to fall back on is default=")
         return self.settings.load_timeout if timeout is None else check_seconds("timeout", timeout)
@@ -90,21 +90,21 @@ class CacheCore:
     # -- writing -------------------------------------------------------------------------------------------------
 
     def set(self, key: Key, value: Any, tags: str | Iterable[str]) -> bool:
-        """Keep a value that was loaded, unless an invalidation has come since this context missed the key."""
+        """Store a loaded value, unless the key was invalidated since this context missed it."""
         plain = self.check(key)
         return self.store.set(plain, value, check_tags(tags) if tags else (), self.leases.take(plain))
 
     def put(self, key: Key, value: Any, tags: str | Iterable[str]) -> Future[Receipt]:
-        """Keep a new value here, and send that the old one is to be dropped everywhere else."""
+        """Store a new value here, and invalidate the old one on all other nodes."""
         plain, names = self.check(key), check_tags(tags) if tags else ()
         self.leases.take(plain)
-        self.store.replace(plain, value, names)  # before it is sent: of two that put, one at least drops its own
+        self.store.replace(plain, value, names)  # before sending: of two concurrent puts, at least one drops its own
         return self.node.send([plain])
 
     def drop(
         self, keys: Iterable[Key] = (), tags: str | Iterable[str] = (), *, everything: bool = False
     ) -> Future[Receipt]:
-        """Drop these here, and send that they are to be dropped everywhere; the Future has the receipt."""
+        """Drop these here, and invalidate them on all other nodes; the Future gets the receipt."""
         self.node.check_open()
         plain, names = [check_key(key) for key in keys], check_tags(tags)
         if everything:

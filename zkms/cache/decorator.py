@@ -1,8 +1,8 @@
-"""cached(): keep a function's results, by its arguments, in the manner of functools.
+"""cached(): cache a function's results by its arguments, like functools.cache.
 
-A key begins with the function's name, which must mean the same function on every node. Python gives all functions that
-one factory makes the same name; simple values that they close over are added to it, since those tell them apart
-everywhere alike. Where that is not enough, cached() refuses and asks for `name=`.
+A key begins with the function's name, which must mean the same function on every node. All functions of one factory
+have the same name in Python; so the simple values that they close over are added to the name, since they are the same
+on every node. If this does not suffice, cached() raises and asks for `name=`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MakeTags = str | Iterable[str] | Callable[..., str | Iterable[str]]
 
 
 class CacheInfo(NamedTuple):
-    """As functools has it; `currsize` counts this function's values, `maxsize` is the whole cache's."""
+    """Like that of functools; `currsize` counts this function's values, `maxsize` is that of the whole cache."""
 
     hits: int
     misses: int
@@ -33,7 +33,7 @@ class CacheInfo(NamedTuple):
 
 
 class CachedFunction:
-    """A function whose results are kept, but for the call: what they are kept under, and how often they were there."""
+    """The part of a cached function that threads and asyncio share: keys, tags and counters."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class CachedFunction:
         *,
         coroutines: bool = False,
     ) -> None:
-        """`coroutines` is for zkms.aio, which awaits them."""
+        """Check the arguments; `coroutines` is for zkms.aio, which awaits them."""
         if not callable(function):
             raise InvalidArgument(f"cached() decorates a function, not {function!r:.60}; write @cache.cached()")
         if inspect.iscoroutinefunction(function) and not coroutines:
@@ -66,7 +66,7 @@ class CachedFunction:
 
     def counted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[Key], Any]:
         """Count a call, and return a loader for its result, which is counted too."""
-        lock = self._core.store.lock  # not one of our own: a forked child finds that one free
+        lock = self._core.store.lock  # this lock is replaced in a forked child
         with lock:
             self._calls += 1
 
@@ -78,24 +78,24 @@ class CachedFunction:
         return load
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Methods: the instance is the first argument, so `key=` has to make a key of it."""
+        """Bind a method: the instance is the first argument, so `key=` has to make a key of it."""
         return self if instance is None else Bound(self, instance)
 
     def __repr__(self) -> str:
         return f"<cached {self.tag} in {self._core.name!r}>"
 
     def cache_key(self, *args: Any, **kwargs: Any) -> Key:
-        """What the result for these arguments is kept under."""
+        """Return the key of the result for these arguments."""
         return self._make_key(*args, **kwargs)
 
     def cache_tags(self, *args: Any, **kwargs: Any) -> tuple[str, ...]:
-        """What it is tagged with."""
+        """Return the tags of the result for these arguments."""
         if self._make_tags is None:
             return self._tags
         return (*check_tags(self._make_tags(*args, **kwargs)), self.tag)
 
     def cache_info(self) -> CacheInfo:
-        """How often a result was there, and how often it had to be computed."""
+        """Return how often a result was cached, and how often it was computed."""
         size = self._core.store.tagged(self.tag)
         with self._core.store.lock:
             return CacheInfo(self._calls - self._loads, self._loads, self._core.settings.maxsize, size)
@@ -109,7 +109,7 @@ class Bound:
         self.__self__ = instance
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As the function."""
+        """Call the cached function."""
         return self.__func__(self.__self__, *args, **kwargs)
 
     def invalidate(self, *args: Any, wait: float | None = None, **kwargs: Any) -> Any:
@@ -117,8 +117,8 @@ class Bound:
         return self.__func__.invalidate(self.__self__, *args, wait=wait, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """The rest is the function's: cache_info(), cache_clear()."""
-        if name == "__func__":  # a copy that is not made yet
+        """Forward other attributes to the function: cache_info(), cache_clear()."""
+        if name == "__func__":  # on an object that copy has not filled yet
             raise AttributeError(name)
         return getattr(self.__func__, name)
 
@@ -131,10 +131,10 @@ def _by(tag: str, key: MakeKey) -> MakeKey:
 
 
 def _by_arguments(tag: str, function: Callable[..., Any]) -> MakeKey:
-    """One key for one call, however the arguments are written: f(1), f(user=1), and f() if 1 is the default."""
+    """Make one key for equal calls, however the arguments are written: f(1), f(user=1), and f() if 1 is the default."""
     try:
         signature = inspect.signature(function)
-    except ValueError:  # some of those written in C
+    except ValueError:  # some functions written in C
         return lambda *args, **kwargs: (tag, *args, *sorted(kwargs.items()))
     parameters = signature.parameters.values()
     plain = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
@@ -151,7 +151,7 @@ def _by_arguments(tag: str, function: Callable[..., Any]) -> MakeKey:
 
 
 def _name(core: CacheCore, function: Callable[..., Any], name: str | None) -> str:
-    """A name for the function that no other function of this cache has."""
+    """Return a unique name for the function in this cache."""
     if name is not None:
         if not isinstance(name, str) or not name:
             raise InvalidArgument(f"name must be a non-empty str, not {name!r:.60}")
@@ -173,7 +173,7 @@ def _name(core: CacheCore, function: Callable[..., Any], name: str | None) -> st
 
 
 def _closed_over(function: Callable[..., Any]) -> list[str]:
-    """Simple values among those that a function closes over, in a form that is the same everywhere."""
+    """Return the simple values that a function closes over, in a form that is the same on every node."""
     return [repr(value) for value in _enclosed(function) if _is_simple(value)]
 
 
@@ -199,7 +199,7 @@ def _is_simple(value: object) -> bool:
 
 
 def _same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Whether two functions do the same: a module loaded again, a factory called twice with the same simple values."""
+    """Whether two functions are equal: a reloaded module, or a factory called twice with the same simple values."""
     codes = getattr(one, "__code__", MISSING), getattr(other, "__code__", None)
     if not isinstance(codes[0], CodeType) or codes[0] != codes[1]:
         return False

@@ -1,8 +1,8 @@
-"""Keys that can travel: None, bool, int, float, str, bytes, and tuples of those.
+"""Keys of a cache: None, bool, int, float, str, bytes, and tuples of those.
 
-An invalidation has to name the same entry on every node, so a key must be the same thing after a journey. Types derived
-from these (IntEnum, a str of one's own) are reduced to their base; anything else is refused before it can be stored.
-Keys that are equal to Python (1, 1.0 and True) are one key, as in a dict.
+An invalidation has to name the same value on every node, so encoding must preserve a key. Derived types (IntEnum, a
+subclass of str) are reduced to their base; other types are refused. Keys that are equal in Python (1, 1.0 and True) are
+one key, as in a dict.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zkms.errors import InvalidArgument
 Key = Any
 """None, bool, int, float, str, bytes, or a tuple of those."""
 MAX_BYTES = 16 * 1024
-"""A key's size on its way; what is longer should be hashed by whoever makes it."""
+"""The most bytes of an encoded key; a longer one should be hashed."""
 MAX_DEPTH = 16
 _BASES: tuple[type, ...] = (bool, int, float, str, bytes)  # bool first: it is an int too
 _encoder = msgspec.msgpack.Encoder()
@@ -26,12 +26,12 @@ _decoder = msgspec.msgpack.Decoder()
 
 
 class InvalidKey(InvalidArgument):
-    """A cache key that could not name the same entry on another node."""
+    """A cache key that could not name the same value on another node."""
 
     def __init__(self, key: object, reason: str) -> None:
         try:
             shown = f"{key!r:.80}"
-        except Exception:  # noqa: BLE001 - the key's own repr: the error must be told all the same
+        except Exception:  # noqa: BLE001 - the key's own repr may raise anything
             shown = f"of type {type(key).__name__}"
         super().__init__(
             f"invalid cache key {shown}: {reason}; a key is None, bool, int, float, str, bytes or a tuple of those"
@@ -40,7 +40,7 @@ class InvalidKey(InvalidArgument):
 
 
 def check_key(key: object) -> Key:
-    """The key as it travels, reduced to plain types, or `InvalidKey`."""
+    """Return the key reduced to plain types, or raise `InvalidKey`."""
     plain = _reduce(key, key, 0)
     try:
         size = len(encode_key(plain))
@@ -52,7 +52,7 @@ def check_key(key: object) -> Key:
 
 
 def check_tags(tags: str | Iterable[str]) -> tuple[str, ...]:
-    """Tags as a tuple of plain str; one tag may be given by itself."""
+    """Return tags as a tuple of plain str; a single tag may be a str."""
     given = (tags,) if isinstance(tags, str) else tags
     if not isinstance(given, Iterable):
         raise InvalidArgument(f"tags: give str, not {given!r:.60}")
@@ -80,7 +80,7 @@ def _reduce(part: object, key: object, depth: int) -> Key:
 
 
 def _as(base: type, part: Any) -> Key:
-    """The base type's own value, whatever a derived type makes of its conversions."""
+    """Return the value as its base type, without the conversions of a derived type."""
     if base is str:
         return str.__str__(part)
     if base is bytes:
@@ -91,12 +91,12 @@ def _as(base: type, part: Any) -> Key:
 
 
 def encode_key(key: Key) -> bytes:
-    """A plain key as bytes; equal keys of the same types have the same."""
+    """Encode a plain key; equal keys of the same types have the same bytes."""
     return _encoder.encode(_outward(key))
 
 
 def decode_key(raw: bytes) -> Key:
-    """What `encode_key` was given."""
+    """Decode the bytes of `encode_key`."""
     return _inward(_decoder.decode(raw))
 
 

@@ -1,4 +1,4 @@
-"""coherent(): any mapping that a program uses as a cache already, kept coherent.
+"""coherent(): makes an existing mapping, which a program uses as a cache, coherent across nodes.
 
 users = zkms.cache.coherent(cachetools.TTLCache(1000, 60), bus, "users")
 
@@ -29,10 +29,10 @@ V = TypeVar("V")
 
 
 class Coherent(MutableMapping[K, V], Generic[K, V]):
-    """A mapping that is empty for as long as it cannot be trusted, and drops what other nodes drop.
+    """A mapping that is empty while it is not trusted, and drops what other nodes drop.
 
-    Setting an item keeps it here, and only if nothing has invalidated the key since this thread or task missed it;
-    deleting one (del, pop, clear) drops it on every node. `cache` is the zkms.Cache behind it.
+    Setting an item stores it here, unless the key was invalidated since this thread or task missed it; deleting one
+    (del, pop, clear) drops it on every node. `cache` is the zkms.Cache behind it.
     """
 
     def __init__(self, cache: Cache) -> None:
@@ -67,7 +67,7 @@ class Coherent(MutableMapping[K, V], Generic[K, V]):
         return len(self.cache.keys())
 
     def pop(self, key: K, default: Any = _NO_DEFAULT) -> Any:
-        """Drop a key on every node, also if it is not here: it may be elsewhere; its value here, or the default."""
+        """Drop a key on every node, also if it is missing here, and return its value here, or the default."""
         _, value = self.cache.look(key, note=False)
         self.cache.invalidate(key)
         if value is not MISSING and value is not UNTRUSTED:
@@ -81,12 +81,12 @@ class Coherent(MutableMapping[K, V], Generic[K, V]):
         self.cache.clear()
 
     def popitem(self) -> tuple[K, V]:
-        """Take one item out of this mapping; other nodes keep theirs, since nothing has changed."""
+        """Remove one item from this mapping; other nodes keep theirs, since nothing has changed."""
         item: tuple[K, V] = self.cache.evict()
         return item
 
     def invalidate(self, key: K, wait: float | None = None) -> Outcome | None:
-        """Drop a key on every node, as `Cache.invalidate` does."""
+        """Drop a key on every node; see `Cache.invalidate`."""
         return self.cache.invalidate(key, wait)
 
 
@@ -98,9 +98,9 @@ def coherent(
     max_staleness: float = 5.0,
     on_event: OnEvent | None = None,
 ) -> Coherent[K, V]:
-    """Make a mapping coherent with those of the same name on other nodes; use only what this returns from then on.
+    """Make a mapping coherent with those of the same name on other nodes; from then on use only the returned object.
 
-    What is in it already was loaded before anybody could tell us of changes, so it is dropped.
+    The mapping is cleared, because its items were loaded before we could hear of invalidations.
     """
     if not isinstance(mapping, MutableMapping):
         raise InvalidArgument(f"coherent() takes a mutable mapping such as cachetools.TTLCache, not {mapping!r:.60}")

@@ -1,7 +1,7 @@
-"""This node's part in the cluster: it hears what others invalidate, tells them what we do, and proves that it hears.
+"""Connects a cache with the other nodes: it subscribes to invalidations, and sends our own.
 
-Every cache has a topic of its own, to which all nodes that have the cache subscribe. An invalidation is a message that
-is acknowledged when it has been applied, so its receipt says who has dropped the old value.
+Every cache has its own topic, to which all its nodes subscribe. A node acks an invalidation when it has applied it, so
+the receipt says which nodes have dropped the old value.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("zkms.cache")
 TOPIC = "zkms.cache."
 LIMIT = 10_000
-"""Messages that may wait for this node; more of them are a gap, and a flush is the quicker way to apply them."""
+"""The most messages in this node's queue; more are a gap, and a flush is faster than applying them."""
 
 
 class CacheNode:
@@ -52,7 +52,7 @@ class CacheNode:
         self._sender = Sender(bus, self.topic, store, self._tell)
 
     def start(self) -> None:
-        """Take part; when this returns, nothing is missed any more, and usually that is proved too."""
+        """Subscribe; no invalidation is missed after this returns, and usually this is also proved."""
         self._subscription = self._bus.subscribe(
             self.topic, self._apply, codec=CODEC, limit=LIMIT, on_gap=self._gap, on_error=self._unreadable
         )
@@ -66,14 +66,14 @@ class CacheNode:
         if self.closed:
             raise Closed(f"cache {self.name!r} is closed")
 
-    # -- telling others ------------------------------------------------------------------------------------------
+    # -- sending -------------------------------------------------------------------------------------------------
 
     def send(self, keys: Iterable[Key] = (), tags: Iterable[str] = (), *, everything: bool = False) -> Future[Receipt]:
-        """Tell all other nodes to drop these; the Future has the receipt when that is stored."""
+        """Tell all other nodes to drop these; the Future gets the receipt when the message is stored."""
         return self._sender.add(keys, tags, everything=everything)
 
     def await_sent(self, sent: Future[Receipt], deadline: float | None) -> Outcome | None:
-        """With a deadline, wait until what was sent is dropped everywhere; without one, return None at once."""
+        """With a deadline, wait until every node has applied the invalidation; without one, return None at once."""
         if deadline is None:
             return None
         try:
@@ -83,20 +83,20 @@ class CacheNode:
         return self.await_receipt(receipt, deadline)
 
     def await_receipt(self, receipt: Receipt, deadline: float) -> Outcome:
-        """Wait until everybody has dropped what the receipt is for, or until the deadline on time.monotonic()."""
+        """Wait until every node has applied the invalidation, or until the deadline on time.monotonic()."""
         return self.waiting(receipt).wait(deadline, self._ended)
 
     def waiting(self, receipt: Receipt) -> InvalidationWait:
-        """The steps of await_receipt()."""
+        """Return the steps of await_receipt()."""
         return InvalidationWait(self._bus, receipt, self._max_staleness)
 
-    # -- hearing, on the delivery thread -------------------------------------------------------------------------
+    # -- receiving, on the delivery thread -----------------------------------------------------------------------
 
     def _apply(self, message: Message) -> None:
         invalidation: Invalidation = message.data
         try:
             keys = invalidation.plain_keys()
-        except Exception as error:  # noqa: BLE001 - whatever it is: what it would have dropped is not known
+        except Exception as error:  # noqa: BLE001 - whatever it is, the keys are unknown
             self._unreadable(error, message)
             return
         self._store.received()
@@ -112,7 +112,7 @@ class CacheNode:
         self.flush("unreadable", f"an invalidation cannot be read: {error}")
 
     def flush(self, reason: str, detail: str) -> None:
-        """Drop everything here, and say why."""
+        """Drop everything here, and report the reason."""
         self._store.flush(reason)
         self._tell("flushed", reason, detail)
 
@@ -127,7 +127,7 @@ class CacheNode:
     # -- the end -------------------------------------------------------------------------------------------------
 
     def stop(self, timeout: float) -> bool:
-        """Serve nothing more, then send what waits; False if that was done before."""
+        """Stop serving, then send waiting invalidations; False if it was stopped before."""
         with self._stopping:
             if self.closed:
                 return False
@@ -139,10 +139,10 @@ class CacheNode:
         return True
 
     def leave(self, timeout: float) -> None:
-        """After stop(): unsubscribe."""
+        """Unsubscribe; call it after stop()."""
         try:
             self._subscription.unsubscribe(timeout)
         except Closed:
-            log.debug("cache %r has left with its bus, which was closed meanwhile", self.name)
+            log.debug("cache %r was unsubscribed by its bus, which was closed meanwhile", self.name)
         except ConnectionLost as error:
             log.warning("cache %r: its registration ends with the session: %s", self.name, error)

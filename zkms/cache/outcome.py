@@ -1,8 +1,8 @@
-"""What comes of an invalidation: who has dropped the old value, who has not, and waiting for them.
+"""The outcome of an invalidation: waits until the other nodes have dropped the old value, and says which have not.
 
-A node has dropped it when it has acknowledged the invalidation, or was closed. One that vanishes (it crashed, or was
-cut off for longer than its session) acknowledges nothing. It cannot prove any more that it has missed nothing, so it
-has stopped serving when `max_staleness` has passed since, and counts as one that has dropped it from then on.
+A node has dropped it when it has acked the invalidation, or was closed. A node that vanishes (it crashed, or was cut
+off for longer than its session) never acks. It cannot prove any more that it has missed nothing, so it stops serving
+after `max_staleness` at the latest, and counts as one that has dropped the value from then on.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
     from zkms.publish.receipt import Receipt
 
 UNSUBSCRIBED = "unsubscribed"
-"""The reason that a receipt gives for a cache that was closed: it serves nothing any more."""
+"""The reason in a receipt for a cache that was closed."""
 NOT_YET = "has not dropped it yet"
 LOOK_EVERY = 1.0
-"""Seconds between two looks for nodes that have vanished."""
+"""Seconds between two checks for vanished nodes."""
 ANSWER = 1.0
-"""Seconds that ZooKeeper has to answer such a look."""
+"""Seconds that ZooKeeper has to answer such a check."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """True if every live node has dropped it; else `missing` says who has not, and why."""
+    """True if every live node has dropped the value; else `missing` says which have not, and why."""
 
     dropped: tuple[str, ...] = ()
-    """Clients that have dropped it, or that cannot serve it any more. This node itself is not among them."""
+    """Clients that have dropped it, or cannot serve it any more, without this node."""
     missing: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Clients that may still serve the old value, each with the reason. They do so for `max_staleness` at the most."""
+    """Clients that may still serve the old value, at most for `max_staleness`, each with the reason."""
     error: ZkmsError | None = None
-    """Why nobody could be told yet, if so. It is tried on."""
+    """Why the invalidation could not be sent yet, if so; sending goes on."""
 
     @property
     def sent(self) -> bool:
-        """Whether the invalidation is on its way: stored in ZooKeeper for every live node."""
+        """Whether the invalidation is stored in ZooKeeper for every live node."""
         return self.error is None
 
     def __bool__(self) -> bool:
@@ -51,12 +51,12 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def deadline_of(wait: float | None) -> float | None:
-    """When `wait` seconds are over, on time.monotonic(); None if nobody is to be waited for."""
+    """Return the deadline after `wait` seconds, on time.monotonic(); None if the caller does not wait."""
     return None if wait is None else time.monotonic() + check_seconds("wait", wait)
 
 
 def unsent(error: ZkmsError | TimeoutError) -> Outcome:
-    """The outcome of an invalidation that could not be sent in time; raises what waiting cannot heal."""
+    """Return the outcome of an invalidation that could not be sent in time; raise if waiting is pointless."""
     if isinstance(error, Closed | UsedAfterFork):
         raise error
     if isinstance(error, ZkmsError):
@@ -65,25 +65,25 @@ def unsent(error: ZkmsError | TimeoutError) -> Outcome:
 
 
 def client_of(subscription: str) -> str:
-    """The client that a subscription's id begins with: a process has several subscriptions."""
+    """Return the client in the id of a live subscription."""
     client, mark, number = subscription.rpartition("~")
     return client if mark and number.isdecimal() else subscription
 
 
 class InvalidationWait:
-    """For one receipt, by one thread."""
+    """Waits for one receipt. Used by one thread."""
 
     def __init__(self, bus: Bus, receipt: Receipt, max_staleness: float) -> None:
         self._bus = bus
         self._receipt = receipt
         self._max_staleness = max_staleness
         self._gone: dict[str, tuple[float, str]] = {}
-        """Since when a subscription is known to have vanished, and why."""
+        """By subscription: since when it is known to have vanished, and why."""
         self.why = NOT_YET
-        """What to say of those that are missing."""
+        """The reason given for missing nodes."""
 
     def wait(self, deadline: float, ended: threading.Event) -> Outcome:
-        """Return when nobody is missing, at the deadline, or when the cache is closed."""
+        """Return when no node is missing, at the deadline, or when the cache is closed."""
         while True:
             try:
                 self._receipt.wait_until(time.monotonic() + self.turn(deadline))
@@ -95,18 +95,18 @@ class InvalidationWait:
             left = deadline - time.monotonic()
             if not missing or left <= 0 or ended.is_set():
                 return self.outcome(missing)
-            if not self._receipt.pending:  # only those that have vanished: their time will be over
+            if not self._receipt.pending:  # only vanished nodes are missing: wait for `max_staleness`
                 ended.wait(min(left, max(0.0, self._silent_at() - time.monotonic())))
 
     # Single steps, for zkms.aio too.
 
     def turn(self, deadline: float) -> float:
-        """Seconds to wait before the next look; the last turn is no shorter than the others, as long as one is."""
+        """Return the seconds to wait before the next look; the last wait is not shorter than the others."""
         left = max(0.0, deadline - time.monotonic())
         return left if left < 2 * LOOK_EVERY else LOOK_EVERY
 
     def look(self, deadline: float) -> None:
-        """Who of those that have not answered is registered no more?"""
+        """Find the pending nodes that are not registered any more."""
         now = time.monotonic()
         for name, reason in self._receipt.gone.items():
             if reason != UNSUBSCRIBED:
@@ -128,7 +128,7 @@ class InvalidationWait:
         return max((since for since, _ in self._gone.values()), default=0.0) + self._max_staleness
 
     def missing(self) -> dict[str, str]:
-        """Who may still serve it, and why."""
+        """Return the nodes that may still serve it, and why."""
         now = time.monotonic()
         missing = dict.fromkeys(self._receipt.pending, self.why)
         for name, (since, reason) in self._gone.items():
@@ -139,7 +139,7 @@ class InvalidationWait:
         return missing
 
     def outcome(self, missing: dict[str, str]) -> Outcome:
-        """As it is told."""
+        """Return the outcome with these missing nodes."""
         everybody = {*self._receipt.acked, *self._receipt.pending, *self._receipt.gone}
         return Outcome(
             tuple(sorted(client_of(name) for name in everybody - missing.keys())),

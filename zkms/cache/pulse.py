@@ -1,13 +1,13 @@
-"""The pulse: proves, again and again, that no invalidation can have been missed.
+"""The pulse: proves periodically that no invalidation was missed.
 
-A proof is one transaction that checks that our registration still exists, and with it a look at how many entries our
-queue has had so far. It holds when all of those have been applied. Then everything that was published before the proof
-was *sent* is applied, and the store may be trusted for `max_staleness` from that moment. This is less than the
-session's time-out: ZooKeeper counts that from when it *received* the request, so a node that is cut off stops serving
-before its registration vanishes and others cease to wait for it.
+A proof is a transaction that checks that our registration exists, and a read of the number of entries that our queue
+has ever had. It succeeds when all of them have been applied. Then everything that was published before the proof was
+*sent* is applied, and the store is trusted for `max_staleness` from that moment. This is less than the session timeout,
+which ZooKeeper counts from when it *received* the request: so a node that is cut off stops serving before its
+registration vanishes and others stop waiting for it.
 
 Thread: `zkms-pulse-TOPIC`. It costs a transaction that changes nothing and a read of one znode, four times in
-`max_staleness`; nothing is listed.
+`max_staleness`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Tell = Callable[[str, str, str], None]
 
 
 class Pulse:
-    """Keeps a store trusted for as long as that can be proved."""
+    """Keeps a store trusted as long as it can prove that."""
 
     def __init__(
         self, bus: Bus, subscription: Subscription, store: CacheStore, max_staleness: float, tell: Tell
@@ -52,7 +52,7 @@ class Pulse:
         self._tell = tell
         self._generation = self._session.generation
         self._caught_up = ("", 0)
-        """A queue, and how many of its entries are dealt with because everything was flushed."""
+        """A queue, and how many of its entries need not be applied, because everything was flushed."""
         self._was_trusted = False
         self._lost = False
         self._closed = False
@@ -60,11 +60,11 @@ class Pulse:
         self._thread = threading.Thread(target=self._run, name=f"zkms-pulse-{subscription.topic}", daemon=True)
 
     def start(self) -> None:
-        """Prove it once, if ZooKeeper answers in time; then go on by itself."""
+        """Prove it once, if ZooKeeper answers in time; then continue on the thread."""
         self._try()
         me = weakref.ref(self)
 
-        def changed() -> None:  # the session keeps its listeners for ever, and shall not keep us
+        def changed() -> None:  # the session keeps its listeners for ever, so this one has only a weak reference
             pulse = me()
             if pulse is not None:
                 pulse.session_changed()
@@ -73,14 +73,14 @@ class Pulse:
         self._thread.start()
 
     def close(self) -> None:
-        """Prove nothing more, and never again trust."""
+        """Stop, and make the store untrusted for ever."""
         self._closed = True
         self._wake.set()
         with self._store.lock:
             self._store.until = NEVER
 
     def session_changed(self) -> None:
-        """On kazoo's thread. A new session means that the old one was lost: nothing is served before the flush."""
+        """Make the store untrusted if the session is a new one: the old one was lost. Runs on kazoo's thread."""
         if self._session.generation != self._generation:
             self._generation = self._session.generation
             self._store.until = NEVER
@@ -110,14 +110,14 @@ class Pulse:
             self._tell("trusted" if trusted else "untrusted", "proved" if trusted else "unproved", reason)
 
     def _beat(self) -> str | None:
-        """Try to prove it; returns why that did not work."""
+        """Try to prove it; return why that failed, if known."""
         session, tree, subscription = self._session, self._bus.parts.tree, self._subscription
         if session.state is not State.CONNECTED:
             return f"the session is {session.state.value}"
         generation, sent = session.generation, clock()
         own = subscription.id
         queue = tree.queue(own, subscription.topic)
-        # Answers come in the order of sending: what the second one shows is no older than the first.
+        # Replies come in the order of sending: the second one is no older than the first.
         alive = session.multi_async([Check(tree.registration(subscription.topic, own), -1)])
         look = session.exists_async(queue)
         try:
@@ -139,9 +139,9 @@ class Pulse:
         return None
 
     def _missing(self, own: str, reason: str) -> str:
-        """Publishers do not know us any more: what we have may be old already."""
+        """Flush and register again: publishers do not know us any more, so our values may be old."""
         if self._subscription.id != own:
-            self._wake.set()  # it has moved to another queue meanwhile: look there
+            self._wake.set()  # it has another queue now: look there
             return reason
         self._store.until = NEVER
         if not self._lost:
@@ -152,14 +152,14 @@ class Pulse:
         return reason
 
     def _applied(self, queue: str, stat: Stat, sent: float) -> bool:
-        """Whether all entries that the queue has ever had are dealt with, waiting a while for those that are not."""
+        """Whether all entries that the queue has ever had are applied; waits a while for the rest."""
         created = count_created(stat)
         pause = LOOK_AGAIN
         while not self._closed:
             if created == 0 or any(q == queue and n >= created for q, n in (self._subscription.seen, self._caught_up)):
                 return True
             if stat.numChildren == 0:
-                # Removed, and not by us: the gap that says so is on its way, and this is the same, only earlier.
+                # Another client has removed them: the gap will flush the cache anyway, so do it now.
                 self._store.flush("unread")
                 self._tell("flushed", "unread", "entries of the queue were removed unread")
                 self._caught_up = (queue, created)
@@ -178,4 +178,4 @@ class Pulse:
             if not self._closed:
                 self._store.until = max(self._store.until, sent + bound)
         if self._session.generation != generation:
-            self._store.until = NEVER  # session_changed() may have come just before, and we have undone it
+            self._store.until = NEVER  # session_changed() may have run just before, and we have undone it

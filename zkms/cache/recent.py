@@ -1,7 +1,7 @@
-"""The least recently used goes first, as in cachetools, at the price of a plain dict for reading.
+"""An LRU cache that is as fast to read as a plain dict.
 
-Which keys were read is written down, and told to cachetools when it has to choose what to evict. Of very many reads
-between two evictions only the last `REMEMBERED` count, which are those that matter.
+Reads are only noted, and reported to cachetools when it has to choose what to evict. Of the reads between two evictions
+only the last `REMEMBERED` count.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ REMEMBERED = 1024
 
 
 class Recent(cachetools.LRUCache[Key, Any]):
-    """An LRUCache that can also be read as `at_hand[key]; touched(key)`. The store's lock is around it."""
+    """An LRUCache that can also be read as `at_hand[key]; touched(key)`. Used under the store's lock."""
 
     def __init__(self, maxsize: int) -> None:
         super().__init__(maxsize)
         self.at_hand: dict[Key, Any] = {}
-        """The values once more."""
+        """A copy of the mapping as a plain dict."""
         self._reads: deque[Key] = deque(maxlen=REMEMBERED)
         self.touched = self._reads.append
 
@@ -31,19 +31,19 @@ class Recent(cachetools.LRUCache[Key, Any]):
             self._catch_up()
         super().__setitem__(key, value)
         self.at_hand[key] = value
-        self.touched(key)  # or reads that came before would be taken for later ones
+        self.touched(key)  # or earlier reads of other keys would count as later ones
 
     def __delitem__(self, key: Key, *args: Any) -> None:
         super().__delitem__(key)
         del self.at_hand[key]
 
     def popitem(self) -> tuple[Key, Any]:
-        """Evict the one least recently used."""
+        """Evict the least recently used item."""
         self._catch_up()
         return super().popitem()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self._reads.clear()
         super().clear()
         self.at_hand.clear()

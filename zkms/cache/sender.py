@@ -1,8 +1,8 @@
-"""The sender: brings invalidations to the other nodes, in order, as few messages as it can.
+"""The sender: sends invalidations to the other nodes, in order and in few messages.
 
-What is asked for while a message is under way is gathered and goes with the next one. A key that is asked for a
-thousand times is in it once; more keys than `STORM` become one word: flush. If ZooKeeper does not answer, all of it is
-kept and tried on; that is bounded too, since it is at most a flush.
+Invalidations that come while a message is in flight are gathered into the next one. A key that is invalidated a
+thousand times is in it once; more than `STORM` keys and tags become one flush. If ZooKeeper does not answer, all of
+them are kept and sent later; their size is bounded, because they become a flush at most.
 
 Thread: `zkms-sender-TOPIC`.
 """
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("zkms.cache")
 STORM = 10_000
-"""Keys and tags that wait at the most; more become one flush."""
+"""The most keys and tags in a message; more become one flush."""
 STORM_BYTES = 256 * 1024
 TRY_AGAIN = 0.2
 
 
 class InvalidationBatch:
-    """Invalidations that travel together; they do not depend on each other's order, as a later one is in the next."""
+    """Invalidations that are sent in one message; their order does not matter."""
 
     def __init__(self) -> None:
         self.keys: dict[Key, bytes] = {}
@@ -42,15 +42,15 @@ class InvalidationBatch:
         self.everything = False
         self.size = 0
         self.receipt = _new_future()
-        """For whoever asks for one of them."""
+        """The receipt to come, for all callers."""
         self._earlier: list[weakref.ref[Future[Receipt]]] = []
-        """Those of batches that could not be sent and have become part of this one, as long as somebody waits."""
+        """The receipts of earlier batches that could not be sent and are part of this one, while somebody waits."""
 
     def __bool__(self) -> bool:
         return bool(self.keys or self.tags or self.everything)
 
     def add(self, keys: Iterable[Key], tags: Iterable[str], everything: bool) -> int:
-        """Take these too; returns how many of them were in it already, so to speak."""
+        """Add these, and return how many of them it already contained."""
         known = 0
         if everything:
             known = int(self.everything)
@@ -75,20 +75,20 @@ class InvalidationBatch:
             self.collapse()
 
     def collapse(self) -> None:
-        """Say it in one word."""
+        """Replace all keys and tags by a flush."""
         self.keys.clear()
         self.tags.clear()
         self.everything = True
 
     def absorb(self, younger: InvalidationBatch) -> None:
-        """Go out together with what has come since."""
+        """Add a later batch."""
         self.add(younger.keys, younger.tags, younger.everything)
         earlier = [*self._earlier, weakref.ref(self.receipt), *younger._earlier]
         self.receipt = younger.receipt
         self._earlier = [each for each in earlier if each() is not None]
 
     def settle(self, receipt: Receipt | None, error: ZkmsError | None = None) -> None:
-        """Answer all who wait."""
+        """Set the result for all callers."""
         futures = [self.receipt, *(future for each in self._earlier if (future := each()) is not None)]
         self.receipt, self._earlier = _new_future(), []
         for future in futures:
@@ -98,12 +98,12 @@ class InvalidationBatch:
                 future.set_result(receipt)
 
     def invalidation(self) -> Invalidation:
-        """As it travels."""
+        """Return the message."""
         return Invalidation([*self.keys.values()], [*self.tags], self.everything)
 
 
 class Sender:
-    """Sends what one cache invalidates."""
+    """Sends the invalidations of one cache."""
 
     def __init__(self, bus: Bus, topic: str, store: CacheStore, tell: Tell) -> None:
         self._bus = bus
@@ -116,15 +116,15 @@ class Sender:
         self._failing = False
         self._closed = False
         self._over = False
-        """Whether closing has taken long enough."""
+        """Whether the timeout of close() is over."""
         self._thread = threading.Thread(target=self._run, name=f"zkms-sender-{topic}", daemon=True)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start the thread."""
         self._thread.start()
 
     def add(self, keys: Iterable[Key] = (), tags: Iterable[str] = (), *, everything: bool = False) -> Future[Receipt]:
-        """Send these soon, after all that was added before; the Future has the receipt once they are sent."""
+        """Send these soon, after all that were added before; the Future gets the receipt when they are stored."""
         keys, tags = list(keys), list(tags)
         with self._state:
             if self._closed:
@@ -135,7 +135,7 @@ class Sender:
             return self._batch.receipt
 
     def close(self, timeout: float) -> bool:
-        """Send what waits, for at most so long; False if some could not be sent."""
+        """Send what is waiting, for at most `timeout` seconds; False if some could not be sent."""
         with self._state:
             self._closed = True
             self._state.notify_all()
@@ -170,7 +170,7 @@ class Sender:
                     self._state.wait_for(lambda: self._over, TRY_AGAIN)
 
     def _send(self, batch: InvalidationBatch) -> bool:
-        """False if it has to be tried again. An invalidation is never thrown away: others would serve old values."""
+        """Send a batch; False if it must be sent again. No invalidation is dropped: others would serve old values."""
         try:
             receipt = self._bus.publish(
                 self._topic, batch.invalidation(), to_self=False, if_nobody="drop", codec=CODEC
@@ -178,7 +178,7 @@ class Sender:
         except (Closed, UsedAfterFork) as error:
             batch.settle(None, error)
             return True
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told and tried on
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and sending goes on
             if not self._failing:
                 log.warning("invalidations of %s cannot be sent yet: %s", self._topic, error)
                 self._tell("unsent", type(error).__name__, str(error))
@@ -197,5 +197,5 @@ class Sender:
 
 def _new_future() -> Future[Receipt]:
     future: Future[Receipt] = Future()
-    future.set_running_or_notify_cancel()  # it is shared: one who has waited long enough must not cancel it for others
+    future.set_running_or_notify_cancel()  # it is shared: no caller may cancel it for the others
     return future

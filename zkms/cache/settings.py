@@ -1,4 +1,4 @@
-"""What a cache was made with, checked."""
+"""The settings of a cache, and their checks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from zkms.checks import check_seconds
 from zkms.errors import InvalidArgument
 
 SHARE = 2 / 3
-"""Of the session's time-out: `max_staleness` at the most, so that clocks may differ in speed."""
+"""The largest `max_staleness`, as a share of the session timeout, so that clocks may differ in speed."""
 
 
 class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Two caches of one name on one bus would have to agree on these."""
+    """The settings that users of one shared cache must agree on."""
 
     maxsize: int = 10_000
     ttl: float | None = None
@@ -23,7 +23,7 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
     load_timeout: float = 30.0
 
     def checked(self, session_timeout: float) -> CacheSettings:
-        """With numbers as float, or `InvalidArgument` that says what cannot work."""
+        """Return them with numbers as float; `InvalidArgument` if a value is impossible."""
         if not isinstance(self.maxsize, int) or isinstance(self.maxsize, bool) or self.maxsize < 1:
             raise InvalidArgument(f"maxsize must be a whole number of at least 1, not {self.maxsize!r:.60}")
         if not isinstance(self.negative, bool):
@@ -46,11 +46,11 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **times)
 
     def difference(self, other: CacheSettings) -> str:
-        """What is set otherwise there, in words; empty if nothing is."""
+        """Describe the settings that differ; empty if none do."""
         mine, theirs = msgspec.structs.asdict(self), msgspec.structs.asdict(other)
         return "; ".join(f"{what}={mine[what]!r}, not {theirs[what]!r}" for what in mine if mine[what] != theirs[what])
 
 
 def given(settings: dict[str, Any]) -> CacheSettings:
-    """Those of `settings` that are among these; the others at their defaults."""
+    """Return cache settings from keyword arguments, of which others are ignored."""
     return CacheSettings(**{what: value for what, value in settings.items() if what in CacheSettings.__struct_fields__})

@@ -1,4 +1,4 @@
-"""What a cache has done so far, and what it tells as it happens."""
+"""The counters of a cache, and its events."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class CacheStats(msgspec.Struct, frozen=True):
     loads: int
     """Loaders that were called and returned, bypasses included."""
     bypasses: int
-    """Reads that the cache had no say in, because it could not be trusted."""
+    """Reads that bypassed the cache, because it was not trusted."""
     discarded: int
-    """Values that were loaded or set and not stored, because an invalidation came meanwhile."""
+    """Values that were not stored, because an invalidation came while they were loaded."""
     invalidations: int
-    """Keys, tags and clears asked for here."""
+    """Keys, tags and clears requested here."""
     coalesced: int
-    """Those of them that needed no message of their own."""
+    """Those that were already part of a waiting message."""
     sent: int
     """Messages that carried them."""
     received: int
@@ -34,7 +34,7 @@ class CacheStats(msgspec.Struct, frozen=True):
 
 
 class CacheEvent(msgspec.Struct, frozen=True):
-    """Something that a person who looks after the cache wants to know."""
+    """A change of a cache's state, for operators."""
 
     cache: str
     kind: str
@@ -47,7 +47,7 @@ OnEvent = Callable[[CacheEvent], object]
 
 
 class Counters:
-    """The numbers behind `CacheStats`. The store's lock is around every change."""
+    """The counters behind `CacheStats`; changed under the store's lock."""
 
     def __init__(self) -> None:
         self.misses = self.loads = self.bypasses = self.discarded = 0

@@ -1,7 +1,7 @@
-"""The store: values, tags, loads under way and trust, in one lock. It never waits and knows nothing of ZooKeeper.
+"""The store: values, tags, running loads and trust, under one lock. It never waits and does not know ZooKeeper.
 
-What may be asked of it are single steps, so that threads and asyncio can wait between them each in their own way:
-`find` a value; `begin` a load, or join one; `finish` it; `drop` and `flush` as invalidations come.
+Its methods are single steps, so that threads and asyncio can each wait in their own way between them: `find` a value;
+`begin` a load, or join one; `finish` it; `drop` and `flush` for invalidations.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from zkms.errors import InvalidArgument, Timeout, ZkmsError
 log = logging.getLogger("zkms.cache")
 NEVER = float("-inf")
 MISSING: Final = object()
-"""What `find` returns for a key that is not there."""
+"""`find` returns this for a missing key."""
 UNTRUSTED: Final = object()
-"""What it returns while nothing can be trusted."""
+"""`find` returns this while the store is not trusted."""
 Clock = Callable[[], float]
 
 
-# A machine that sleeps must find its cache untrusted when it wakes up; monotonic() stands still meanwhile.
+# After a machine has slept its caches must be untrusted; monotonic() stops during sleep.
 clock: Clock = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 
 
@@ -37,19 +37,19 @@ _nothing: deque[Key] = deque(maxlen=0)
 
 
 class MissingExtra(ZkmsError, ImportError):
-    """A package is needed that `pip install zkms` does not bring."""
+    """An optional package is missing."""
 
 
 class RecursiveLoad(ZkmsError):
-    """A loader asked for the very key that it is loading."""
+    """A loader asked for the key that it is loading."""
 
 
 class AbandonedLoad(Exception):
-    """A load that ended without an answer for those who wait for it: they begin again."""
+    """A load that ended without a result: those that wait for it try again."""
 
 
 class Flight:
-    """One load under way; `future` has its value or error for whoever joins."""
+    """One running load; `future` gets its value or error."""
 
     __slots__ = ("began", "future", "key", "owner", "tags", "ticket")
 
@@ -62,16 +62,16 @@ class Flight:
         self.future: Future[Any] = Future()
 
     def recursive(self) -> RecursiveLoad:
-        """The error for a loader that would wait for itself."""
+        """Return the error of a loader that would wait for itself."""
         return RecursiveLoad(f"the loader of {self.key!r:.80} asks for {self.key!r:.80} itself")
 
     def late(self, cache: str, who: str, seconds: float) -> Timeout:
-        """The error for one who has waited long enough for another `who` (a thread, a task)."""
+        """Return the error of a timeout while another `who` (a thread, a task) was loading."""
         return Timeout(f"cache {cache!r}: another {who} has been loading {self.key!r:.80} for more than {seconds:g} s")
 
 
 def new_mapping(maxsize: int, ttl: float | None) -> MutableMapping[Key, Any]:
-    """A bounded mapping: least recently used goes first, and what is older than `ttl` seconds is gone."""
+    """Return a bounded mapping that evicts the least recently used value, and values older than `ttl` seconds."""
     try:
         import cachetools
 
@@ -82,23 +82,23 @@ def new_mapping(maxsize: int, ttl: float | None) -> MutableMapping[Key, Any]:
 
 
 def check_mapping(mapping: MutableMapping[Key, Any]) -> None:
-    """Refuse one that makes values by itself: nobody would know when, so an invalidation could not void them."""
+    """Refuse a mapping that creates values by itself: an invalidation could not void them."""
     makes = getattr(type(mapping), "__missing__", None)
     if makes is not None and str(getattr(makes, "__module__", "")).partition(".")[0] != "cachetools":
         raise InvalidArgument(f"{type(mapping).__name__} makes values by itself (__missing__): give a plain mapping")
 
 
 class CacheStore:
-    """A mapping that gives only what can be trusted. Thread-safe; no method waits for more than the lock."""
+    """A mapping that returns only trusted values. Thread-safe; no method waits, except for the lock."""
 
     def __init__(self, mapping: MutableMapping[Key, Any], *, negative: bool = False) -> None:
         self.lock = threading.Lock()
         self.mapping = mapping
         self.at_hand: Mapping[Key, Any] = getattr(mapping, "at_hand", mapping)
         self.touched: Callable[[Key], None] = getattr(mapping, "touched", _nothing.append)
-        """How to read quickly: a mapping may offer a plain dict, and want to be told which keys are read."""
+        """For fast reads: a mapping may offer a plain dict, and be told which keys are read."""
         self.until = NEVER
-        """Values may be served as long as the clock is below this. Read without the lock, written by one thread."""
+        """Values are trusted while the clock is below this. Read without the lock, written by one thread."""
         self.hits = 0
         self.counters = Counters()
         self._negative = negative
@@ -110,42 +110,42 @@ class CacheStore:
 
     @property
     def trusted(self) -> bool:
-        """Whether values may be served without asking."""
+        """Whether values may be served."""
         return clock() < self.until
 
     def snapshot(self) -> CacheStats:
-        """The counters now."""
+        """Return the counters."""
         with self.lock:
             numbers = {**vars(self.counters), "flushes": dict(self.counters.flushes)}
             return CacheStats(hits=self.hits, size=len(self.mapping), trusted=self.trusted, **numbers)
 
-    # What goes past the store is counted here too.
+    # Events outside the store that are counted here.
 
     def loaded(self) -> None:
-        """A loader was called by somebody who may not store."""
+        """Count a load whose value is not stored."""
         with self.lock:
             self.counters.loads += 1
 
     def received(self) -> None:
-        """A message was applied."""
+        """Count an applied message."""
         with self.lock:
             self.counters.received += 1
 
     def asked(self, count: int, coalesced: int) -> None:
-        """So many invalidations are to be sent; some of them are on their way already."""
+        """Count invalidations to send, and how many of them are already part of a message."""
         with self.lock:
             self.counters.invalidations += count
             self.counters.coalesced += coalesced
 
     def sent(self) -> None:
-        """A message was sent."""
+        """Count a sent message."""
         with self.lock:
             self.counters.sent += 1
 
     # -- reading -------------------------------------------------------------------------------------------------
 
     def hit(self, key: Key) -> Any:
-        """The value, counted as a hit, or `MISSING`, not counted: if it is not here, or may be no key at all."""
+        """Return the value, counted as a hit; or `MISSING`, not counted, also for an invalid key."""
         if clock() < self.until:
             try:
                 with self.lock:
@@ -158,8 +158,8 @@ class CacheStore:
         return MISSING
 
     def find(self, key: Key) -> Any:
-        """The value, `MISSING` or `UNTRUSTED`; counted as a hit, a miss or a bypass."""
-        trusted = clock() < self.until  # before we look: what is there later is no older
+        """Return the value, `MISSING` or `UNTRUSTED`; counted as a hit, a miss or a bypass."""
+        trusted = clock() < self.until  # before the read: a value that is read later is no older
         with self.lock:
             if not trusted:
                 self.counters.bypasses += 1
@@ -174,24 +174,24 @@ class CacheStore:
             return value
 
     def holds(self, key: Key) -> bool:
-        """Whether `find` would have it; not counted."""
+        """Whether `find` would return a value; not counted."""
         trusted = clock() < self.until
         with self.lock:
             return trusted and key in self.mapping
 
     def size(self) -> int:
-        """How many values are here, trusted or not. With the lock: some mappings drop what has expired meanwhile."""
+        """Return the number of values, trusted or not. It needs the lock: some mappings drop expired values here."""
         with self.lock:
             return len(self.mapping)
 
     def keys(self) -> list[Key]:
-        """All that `find` would have."""
+        """Return all keys for which `find` would return a value."""
         trusted = clock() < self.until
         with self.lock:
             return list(self.mapping) if trusted else []
 
     def evict(self) -> tuple[Key, Any]:
-        """Take out what the mapping would part with first; `KeyError` if it has nothing."""
+        """Remove and return the item that the mapping would evict first; `KeyError` if it is empty."""
         with self.lock:
             item = self.mapping.popitem()
             self._unindex(item[0])
@@ -199,11 +199,11 @@ class CacheStore:
 
     @property
     def ticket(self) -> int:
-        """For a load that begins now."""
+        """The ticket of a load that begins now."""
         return self._tickets.now
 
     def supersede(self, ticket: int) -> None:
-        """This store takes the place of another: tickets up to this one, which are of that other, are void."""
+        """Replace another store: its tickets, up to this one, are void."""
         with self.lock:
             self._tickets.now = max(self._tickets.now, ticket)
             self._tickets.void_all()
@@ -211,10 +211,10 @@ class CacheStore:
     # -- loading -------------------------------------------------------------------------------------------------
 
     def begin(self, key: Key, tags: tuple[str, ...], owner: object, patience: float) -> tuple[Flight, bool]:
-        """A load of the key to carry out, with True; or one under way to wait for, with False.
+        """Return a new load for the caller to run, and True; or a running one to wait for, and False.
 
-        One that was invalidated since it began is not joined: its value is older than what the caller may see. Nor is
-        one that has taken longer than `patience` seconds: its loader may never return.
+        A load that was invalidated since it began is not joined: its value may be too old for the caller. Nor is one
+        that has taken longer than `patience` seconds: its loader may never return.
         """
         with self.lock:
             flight = self._flights.get(key)
@@ -224,26 +224,26 @@ class CacheStore:
             return flight, True
 
     def finish(self, flight: Flight, value: Any) -> bool:
-        """The load has come to a value: keep it, if nothing has invalidated it meanwhile; tell whoever waits."""
+        """End a load with its value: store it unless it was invalidated meanwhile, and wake the waiting callers."""
         with self.lock:
             self.counters.loads += 1
             self._land(flight)
             try:
                 stored = self._keep(flight.key, value, flight.tags, flight.ticket)
-            except Exception as error:  # noqa: BLE001 - a mapping of the user's; the value is good all the same
+            except Exception as error:  # noqa: BLE001 - the user's mapping failed; the value is valid
                 log.warning("a value could not be kept: %r", error)
                 stored = False
         flight.future.set_result(value)
         return stored
 
     def fail(self, flight: Flight, error: BaseException) -> None:
-        """The load has failed: nothing is kept; whoever waits is told."""
+        """End a load with an error: store nothing, and wake the waiting callers."""
         with self.lock:
             self._land(flight)
         flight.future.set_exception(error)
 
     def set(self, key: Key, value: Any, tags: tuple[str, ...], ticket: int | None) -> bool:
-        """Keep a value that was loaded elsewhere under `ticket` (None: just now); False if it may not be kept."""
+        """Store a value that was loaded elsewhere with `ticket` (None: just now); False if it may not be stored."""
         with self.lock:
             return self._keep(key, value, tags, self._tickets.now if ticket is None else ticket)
 
@@ -267,13 +267,13 @@ class CacheStore:
     # -- invalidating --------------------------------------------------------------------------------------------
 
     def drop(self, keys: Iterable[Key], tags: Iterable[str] = ()) -> None:
-        """Forget these, and detach the loads of them that are under way."""
+        """Drop these, and void their running loads."""
         keys, tags = list(keys), list(tags)
         with self.lock:
             self._drop(keys, tags)
 
     def replace(self, key: Key, value: Any, tags: tuple[str, ...], ticket: int | None = None) -> bool:
-        """Drop the key and keep a new value, in one step; only drop it, if the value's ticket is void."""
+        """Drop the key and store a new value in one step; only drop it if the value's ticket is void."""
         with self.lock:
             fresh = ticket is None or self._tickets.valid(ticket, key, tags)
             self._drop([key], [])
@@ -287,7 +287,7 @@ class CacheStore:
             self._unindex(key)
 
     def flush(self, reason: str) -> None:
-        """Forget everything, and detach every load that is under way."""
+        """Drop everything, and void every running load."""
         with self.lock:
             self._tickets.void_all()
             self.mapping.clear()
@@ -298,7 +298,7 @@ class CacheStore:
     # -- tags ----------------------------------------------------------------------------------------------------
 
     def tagged(self, tag: str) -> int:
-        """How many values have the tag."""
+        """Return how many values have the tag."""
         with self.lock:
             self._prune()
             return len(self._tagged.get(tag, ()))
@@ -323,6 +323,6 @@ class CacheStore:
                     del self._tagged[tag]
 
     def _prune(self) -> None:
-        """Forget the tags of what the mapping has evicted by itself."""
+        """Drop the tags of values that the mapping has evicted."""
         for key in [key for key in self._tags if key not in self.mapping]:
             self._unindex(key)

@@ -1,16 +1,16 @@
-"""Tickets: whether what was loaded may still be stored.
+"""Tickets decide whether a loaded value may still be stored.
 
-Every invalidation that a node applies has a number, ascending. Whoever begins to load takes a ticket, the number of the
-last one; the value may be stored if its key (and tags) were not invalidated by a later one. So a value that was read
-before a change can never be stored after the change was announced, however long the load took.
+A node numbers the invalidations that it applies. A load takes a ticket when it begins: the number of the last
+invalidation. Its value may be stored if its key and tags were not invalidated by a later one. So a value that was read
+before a change is never stored after the change was announced, however long the load took.
 
-The numbers are kept for the keys invalidated last. For one that was forgotten, the highest number forgotten stands in:
-a very old ticket may then be refused without need, and none is accepted that should not be.
+The numbers of the latest invalidated keys are kept. For other keys, the highest number that was forgotten counts: so a
+very old ticket may be refused without need, but none is accepted wrongly.
 
-A lease is the ticket of a miss, remembered so that the set() which follows it can be checked. Frameworks load between
-a get() that missed and a set(). Leases are kept by thread and by asyncio task, because another's miss says nothing
-about when *this* one began to load. A context that misses more keys than are kept remembers the oldest ticket that it
-forgot: a set() of a key without a lease is then checked against that one.
+A lease is the ticket of a miss, kept to check the set() that follows: frameworks load between a get() that missed and a
+set(). Leases belong to a thread or asyncio task, because another's miss does not say when *this* one began to load. A
+context that misses more keys than are kept remembers the oldest ticket that it forgot, and checks a set() without a
+lease against that one.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from zkms.cache.keys import Key
 
 REMEMBERED = 20_000
 KEPT = 256
-"""Leases of one context."""
+"""The most leases of one context."""
 
 
 class Tickets:
-    """The numbers of the latest invalidations. Not thread-safe: the store's lock is around it."""
+    """The numbers of the latest invalidations. Not thread-safe: used under the store's lock."""
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self.now = 0
-        """Number of the last invalidation: a load that begins now takes this."""
+        """Number of the last invalidation, the ticket of a load that begins now."""
         self._remembered = remembered
         self._floor = 0
-        """No key that is not in `_last` was invalidated later than this."""
+        """Keys that are not in `_last` were invalidated at this number at the latest."""
         self._last: OrderedDict[tuple[bool, Key], int] = OrderedDict()
 
     def void(self, keys: Iterable[Key], tags: Iterable[str] = ()) -> None:
-        """These are invalidated now."""
+        """Invalidate these."""
         self.now += 1
         last = self._last
         for name in [*((False, key) for key in keys), *((True, tag) for tag in tags)]:
@@ -49,20 +49,20 @@ class Tickets:
             self._floor = last.popitem(last=False)[1]
 
     def void_all(self) -> None:
-        """Everything is invalidated now."""
+        """Invalidate everything."""
         self.now += 1
         self._floor = self.now
         self._last.clear()
 
     def valid(self, ticket: int, key: Key, tags: Iterable[str] = ()) -> bool:
-        """Whether nothing has invalidated the key or one of the tags since the ticket was taken."""
+        """Whether neither the key nor a tag was invalidated since the ticket was taken."""
         if ticket < self._floor or self._last.get((False, key), 0) > ticket:
             return False
         return all(self._last.get((True, tag), 0) <= ticket for tag in tags)
 
 
 class _Noted(NamedTuple):
-    """What one context has missed. Never changed: tasks inherit it, and must not see what others add."""
+    """The misses of one context. Immutable: tasks inherit it, and must not see what others add."""
 
     tickets: dict[Key, int]
     forgotten: int | None = None
@@ -72,16 +72,15 @@ _NOTHING = _Noted({})
 
 
 class Leases:
-    """The leases of one cache. Thread-safe, as every context has its own."""
+    """The leases of one cache. Thread-safe, because every context has its own."""
 
     def __init__(self, name: str) -> None:
         self._noted: ContextVar[_Noted] = ContextVar(f"zkms-cache-{name}", default=_NOTHING)
 
     def note(self, key: Key, ticket: int) -> None:
-        """This context has missed the key, and may load it now; of several misses before a set(), the first counts.
+        """Take a lease for a key that this context has missed; of several misses before a set(), the first counts.
 
-        Who looks once more before storing what it has loaded (cachetools' decorator does, with a lock) has not loaded
-        it again.
+        A second read before the set() (cachetools' decorator does this, with a lock) is not a second load.
         """
         noted, forgotten = self._noted.get()
         tickets = dict(noted)
@@ -93,7 +92,7 @@ class Leases:
         self._noted.set(_Noted(tickets, forgotten))
 
     def take(self, key: Key) -> int | None:
-        """The ticket to check a set() with, which uses it up; None if this context has missed nothing that matters."""
+        """Return the ticket for a set(), and end the lease; None if this context has none."""
         tickets, forgotten = self._noted.get()
         if key not in tickets:
             return forgotten
@@ -103,9 +102,9 @@ class Leases:
         return ticket
 
     def noted(self, key: Key) -> bool:
-        """Whether this context has missed the key, and has not set it since."""
+        """Whether this context has a lease for the key."""
         return key in self._noted.get().tickets
 
     def forget(self) -> None:
-        """What this context has missed so far says nothing about what it sets from now on."""
+        """End all leases of this context."""
         self._noted.set(_NOTHING)

@@ -255,7 +255,7 @@ class Consumer:
             self._decoder,
             self._policy,
             self._lock,
-            partial(self._tree.letter, self.id, self.topic),
+            partial(self._tree.dead_letter, self.id, self.topic),
             self,
             self._context,
             careful=not claimed.clean,

@@ -19,7 +19,7 @@ def set_aside(session: Session, tree: Tree, entry: str, raw: bytes) -> str | Non
     """Move an entry to dead/ and return its new path; None if it was too large or too many are there already."""
     subscription, topic, name = entry.split("/")[-3:]
     shelf = tree.dead_queue(subscription, topic)
-    _make(session, tree.shelf(subscription), shelf)
+    _make(session, tree.dead_of(subscription), shelf)
     stat = session.exists(shelf)
     kept = f"{shelf}/{name}"
     operations: list[Operation] = [Delete(entry)]
@@ -34,7 +34,7 @@ def set_aside(session: Session, tree: Tree, entry: str, raw: bytes) -> str | Non
             if failed_with(error, NodeMissing, path=entry):
                 return kept if fits else None  # moved by the attempt whose answer was lost
             if failed_with(error, NodeMissing):
-                _make(session, tree.shelf(subscription), shelf)  # removed, since it was empty
+                _make(session, tree.dead_of(subscription), shelf)  # removed, since it was empty
             elif failed_with(error, NotEmpty):
                 delete_children(session, entry)  # znodes below an entry cannot be ours either
             elif failed_with(error, NodeExists):

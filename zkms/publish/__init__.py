@@ -1,4 +1,4 @@
-"""From publish() to the queues: who gets a message, what fits, one transaction a frame, and the receipt.
+"""From publish() to the queues: a topic's subscriptions, queue limits, one transaction for each frame, and receipts.
 
 May import `context` and the rooms below it, never `consume` or a façade. Read `publisher` first, then `pipeline`.
 """

@@ -1,17 +1,17 @@
-"""Who gets what is published to a topic, and at which epochs: one getChildren reply, kept until its watch fires.
+"""The subscriptions of a topic and its epochs, as one getChildren reply that is cached until its watch fires.
 
-A topic's own subscribers, and those of the patterns that stand for it. The patterns are listed in the data of
-`subscribers`, whose version tells whether one came or went; each has an epoch like any topic.
+A topic has its own subscriptions, and those of the patterns that match it. The patterns are listed in the data of
+`subscribers`, whose version changes with the list; each pattern has an epoch like any topic.
 
-Which messages of a frame go to which queues is decided once, by the publisher (`route`). A live or durable subscription
-gets every message; one with a selector gets those whose headers fit; a group gets each message in one of its
-partitions: that of its key, `crc32(key) % partitions`, so that all messages of a key are read by one member, in order.
-Messages without a key go wherever there is room: the partitions take turns, a run of messages at a time.
+The publisher decides which messages of a frame go to which queues (`route`). A live or durable subscription gets every
+message; one with a selector gets those whose headers match; a group gets each message in one of its partitions: that of
+its key, `crc32(key) % partitions`, so that one member reads all messages of a key, in order. Messages without a key go
+to the partitions in turn, a run of messages at a time.
 
-A snapshot may be stale at any moment. That is safe, because a publish carries the snapshot's epoch into its transaction
-and is refused if a subscription came or went meanwhile. One that only vanishes, with its session, moves no epoch, so
-snapshots of one epoch may differ: a publisher never goes back to an older one, or the vanished subscription would get
-a later message without the earlier ones.
+A snapshot may be stale at any moment. That is safe: a publish checks the snapshot's epoch in its transaction, and is
+refused if a subscription was added or removed meanwhile. One that ends with its session changes no epoch, so snapshots
+of one epoch may differ. A publisher therefore never goes back to an older one: the ended subscription would get a later
+message without the earlier ones.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from zkms.zookeeper.session import AclPolicy, Session
 log = logging.getLogger("zkms.publish")
 MAX_TOPICS = 10_000
 RUN = 64
-"""Messages without a key that go to the same partition before it is the next one's turn, if so many come at once."""
+"""Consecutive messages of a frame without a key that go to the same partition."""
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One subscription of a topic; `full` ones are over their limit and skipped by publishers."""
+    """One subscription of a topic; publishers skip it while it is `full`."""
 
     subscription: str
     registration: Registration
     full: bool = False
     topic: str = ""
-    """Where it is registered: the topic, or a pattern that stands for it."""
+    """Where it is registered: the topic, or a pattern that matches it."""
     acl: tuple[bytes, ...] = ()
-    """Of what is stored for it alone, in a tree with a policy: see tree/acl.py."""
+    """The ACL of its entries, in a tree with a policy: see tree/acl.py."""
 
     @property
     def live(self) -> bool:
-        """Whether it goes with its session."""
+        """Whether it ends with its session."""
         return self.registration.kind == "live"
 
 
@@ -64,48 +64,48 @@ class QueueTarget(NamedTuple):
     """A queue that gets a frame, or a part of it."""
 
     queue: tuple[str, str]
-    """Whose queue it is: the name of the subscription, or of the group's partition; and the topic or the pattern."""
+    """The name of the subscription or of the group's partition, and the topic or pattern."""
     member: Member
     picks: tuple[int, ...] | None = None
-    """The places of the messages that it gets; None for all of them."""
+    """Indexes of the messages that it gets; None for all of them."""
 
     def name_for(self, topic: str) -> str:
-        """As receipts call it: a named subscription may have the topic, and a pattern that stands for it."""
+        """Its name in receipts: one name may be subscribed to the topic and to a pattern that matches it."""
         name, registered = self.queue
         return name if registered == topic else f"{name} ({registered})"
 
 
 class Members(msgspec.Struct):
-    """A topic's subscriptions at `epoch`, which is -1 for a topic that nobody ever subscribed to."""
+    """A topic's subscriptions at `epoch`, which is -1 if the topic's znode does not exist."""
 
     epoch: int
     members: tuple[Member, ...] = ()
     patterns: tuple[tuple[str, int], ...] = ()
-    """Those that stand for the topic, and their epochs."""
+    """The patterns that match the topic, and their epochs."""
     roll: int = -1
     """The version of the list of patterns."""
     stale: bool = False
     ticket: int = 0
-    """Ascending in the order of asking, which is that of the answers."""
+    """Ascends in the order of the reads."""
     everyone: tuple[QueueTarget, ...] | None = None
-    """The targets of every frame, where each member gets all of it; None where that depends on the messages."""
+    """The targets of every frame, if each member gets all of it; None if that depends on the messages."""
     budget: tuple[int, int] | None = None
-    """Bytes and messages that a frame for them may hold, once somebody has asked."""
+    """The most bytes and messages of a frame; computed when first needed."""
     checks: tuple[Check, ...] = ()
-    """What a transaction has to check, once one was made: the topic's epoch first."""
+    """The checks of a transaction, the topic's epoch first; computed when first needed."""
     paths: dict[tuple[str, str], str] = msgspec.field(default_factory=dict)
-    """Of the queues that something was stored in."""
+    """Paths of the queues that were published to."""
 
     def epoch_of(self, topic: str) -> int:
-        """That of the topic itself, or of a pattern that stands for it."""
+        """Return the epoch of the topic itself, or of a pattern that matches it."""
         return next((epoch for pattern, epoch in self.patterns if pattern == topic), self.epoch)
 
 
 class Audience:
     """Snapshots by topic, at most `MAX_TOPICS` of them. Thread-safe.
 
-    What they were read from is watched under one name for each topic: a list that is read again and again without a
-    change, as that of patterns is, has one watch and not one for each time, which would keep all snapshots for ever.
+    Watches of the same topic compare equal (`_Expiry`): a znode that is read again without a change, such as the list
+    of patterns, keeps one watch instead of one for each read.
     """
 
     def __init__(self, session: Session, tree: Tree) -> None:
@@ -113,12 +113,12 @@ class Audience:
         self._tree = tree
         self._known: OrderedDict[str, Members] = OrderedDict()
         self._reading: list[tuple[str, Members]] = []
-        """Snapshots under way: what changes meanwhile makes them old before they are known."""
+        """Snapshots being read: a change meanwhile makes them stale at once."""
         self._tickets = itertools.count(1)
         self._lock = threading.Lock()
 
     def get(self, topic: str, deadline: float | None = None) -> Members:
-        """The newest snapshot at hand, read if there is none."""
+        """Return the cached snapshot; read it if there is none."""
         with self._lock:
             known = self._known.get(topic)
             if known is not None and not known.stale:
@@ -127,13 +127,13 @@ class Audience:
         return self.refresh(topic, deadline)
 
     def forget(self, topic: str) -> None:
-        """The snapshot was refused: read again next time."""
+        """Read the topic again next time, because its snapshot was refused."""
         with self._lock:
             if topic in self._known:
                 self._known[topic].stale = True
 
     def is_newest(self, topic: str, snapshot: Members) -> bool:
-        """Whether nobody has read a newer one since."""
+        """Whether no newer snapshot has been read since."""
         with self._lock:
             return self._known.get(topic, snapshot).ticket <= snapshot.ticket
 
@@ -158,7 +158,7 @@ class Audience:
         for pattern in patterns_in(data):
             if matches(pattern, topic):
                 epoch, members = self._list(pattern, deadline)
-                if epoch < 0:  # on the list by mistake: whoever makes its znode writes the list again
+                if epoch < 0:  # listed without a znode: whoever creates that writes the list again
                     continue
                 snapshot.patterns += ((pattern, epoch),)
                 snapshot.members += members
@@ -177,7 +177,7 @@ class Audience:
         return snapshot
 
     def expire(self, topic: str) -> None:
-        """Who subscribes to a topic or pattern has changed, or the list of patterns if it is ""."""
+        """Mark the snapshots of a topic or pattern as stale; "" stands for the list of patterns, and so for all."""
         with self._lock:
             if topic and not is_pattern(topic):
                 known = [(topic, self._known[topic])] if topic in self._known else []
@@ -199,7 +199,7 @@ class Audience:
         wanted = sorted(name for name in names if not name.endswith(FULL_MARK))
         with self._lock:
             before = self._known.get(topic)
-        # A live one's id is never used again, so its registration, once read, does not change.
+        # A live subscription's id is never used again, so its registration does not change.
         registrations = {m.subscription: m.registration for m in before.members if m.live} if before else {}
         paths = {name: self._tree.registration(topic, name) for name in wanted if name not in registrations}
         replies = {name: self._session.get_async(path) for name, path in paths.items()}
@@ -209,7 +209,7 @@ class Audience:
                 data, _ = self._session.answer(reply, again, deadline=deadline)
                 registrations[name] = decode(data, Registration)
             except NodeMissing:
-                continue  # left between the two reads; the epoch tells
+                continue  # unsubscribed between the two reads; the epoch check finds that out
             except (msgspec.MsgspecError, Unauthorised) as error:
                 log.warning("%s is not a registration of ours, ignored: %s", paths[name], error)
         members = (Member(n, registrations[n], n in flagged, topic) for n in wanted if n in registrations)
@@ -219,17 +219,17 @@ class Audience:
 
 @dataclass(frozen=True, slots=True)
 class _Expiry:
-    """A watch; those of the same topic are one, as ZooKeeper counts them."""
+    """A watch that marks a topic's snapshots as stale; those of one topic are equal, so they are one watch."""
 
-    membership: Audience
+    audience: Audience
     topic: str
 
     def __call__(self) -> None:
-        self.membership.expire(self.topic)
+        self.audience.expire(self.topic)
 
 
 def _protected(members: Iterable[Member], rights: AclPolicy) -> Iterator[Member]:
-    """Those that belong to a subscriber, with what keeps the others out."""
+    """Return the members whose owner is a subscriber, each with its ACL."""
     for member in members:
         owner = member.registration.owner
         if rights.accepts(owner):
@@ -240,11 +240,11 @@ def _protected(members: Iterable[Member], rights: AclPolicy) -> Iterator[Member]
 
 
 def patterns_in(data: bytes) -> tuple[str, ...]:
-    """The patterns that somebody subscribes to, as the data of `subscribers` lists them."""
+    """Return the patterns in the data of `subscribers`."""
     if not data:
         return ()
     try:
-        # One that is listed twice, or a topic itself, would get everything twice.
+        # A pattern that is listed twice, or a plain topic, would get everything twice.
         return tuple(dict.fromkeys(filter(is_pattern, decode(data, Patterns).patterns)))
     except msgspec.MsgspecError:
         log.error("the list of topic patterns was overwritten by another program: patterns get nothing")
@@ -252,12 +252,15 @@ def patterns_in(data: bytes) -> tuple[str, ...]:
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """The partition of all messages with this key."""
+    """Return the partition of all messages with this key."""
     return crc32(key.encode()) % partitions
 
 
 def route(members: Sequence[Member], packed: Sequence[Packed], turn: int, without: frozenset[int]) -> list[QueueTarget]:
-    """Who gets what; `turn` moves the messages without a key on, `without` are places that nobody gets."""
+    """Return the queues and the messages that each gets.
+
+    `turn` chooses the first partition for messages without a key; `without` are indexes of messages to leave out.
+    """
     targets = []
     everything = [place for place in range(len(packed)) if place not in without] if without else range(len(packed))
     for member in members:
@@ -273,7 +276,7 @@ def route(members: Sequence[Member], packed: Sequence[Packed], turn: int, withou
 
 
 def _everyone(members: Sequence[Member]) -> tuple[QueueTarget, ...] | None:
-    """Who gets all of every frame, if nobody is full, selects, or shares with others."""
+    """Return the targets if each member gets all of every frame: none is full, has a selector or is a group."""
     if any(m.full or m.registration.where is not None or m.registration.kind == "group" for m in members):
         return None
     return tuple(QueueTarget((member.subscription, member.topic), member) for member in members)
@@ -302,5 +305,5 @@ def _spread(member: Member, packed: Sequence[Packed], places: Sequence[int], tur
 
 
 def fits(headers: dict[str, str] | None, where: dict[str, list[str]]) -> bool:
-    """Whether headers have, for each name that is selected by, one of the values."""
+    """Whether the headers have one of the selected values for each selected name."""
     return headers is not None and all(headers.get(name) in values for name, values in where.items())

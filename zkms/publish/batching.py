@@ -1,12 +1,12 @@
 """Group commit: messages that are published at the same time share transactions.
 
-A publish on an idle bus goes out at once. While two such transactions are under way, what comes of the same kind is
-gathered, and goes as soon as one of them has been answered. Those who shared a transaction are answered together and
-come back together: the next batch of threads waits for as many, but never longer than a quarter of what that
-transaction took; who comes later than that finds an idle bus. So the busier the bus, the more messages a transaction
-carries. What publish_many() and bus.publisher() have under way does not count: nobody waits for it here.
+A publish on an idle bus is sent at once. While two such transactions are in flight, messages of the same kind are
+gathered into a batch, which is sent when one of the two is answered. Callers that shared a transaction are answered
+together and often publish again together: so the next batch waits for as many messages, but at most for a quarter of
+the time which that transaction took. The busier the bus, the more messages a transaction carries. Transactions of
+publish_many() and bus.publisher() do not count.
 
-`GroupCommit` decides and never waits. `Batching` lets threads wait; zkms.aio has an outbox that lets tasks wait.
+`GroupCommit` decides and never waits. `Batching` makes threads wait; the outbox of zkms.aio makes tasks wait.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from zkms.publish.options import Kind
 from zkms.publish.packer import Packer
 from zkms.publish.receipt import Receipt
 
-UNDER_WAY = 2
-"""Transactions under way before publishes are gathered."""
+MAX_IN_FLIGHT = 2
+"""Transactions in flight beyond which publishes are gathered."""
 MAX_MESSAGES = 256
 MAX_BYTES = 64 * 1024
-"""What a batch carries at the most; a message that is larger goes alone."""
+"""The most bytes of a batch; a larger message is sent alone."""
 LONGEST_WAIT = 0.05
-"""Seconds to wait for company at the very most."""
+"""The most seconds that a batch waits for more messages."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -41,37 +41,37 @@ class Batch(Packer):
 
     kind: Kind
     deadline: float
-    """The latest of its messages'."""
+    """The latest of its messages' deadlines."""
     begun: float
     sent: float = 0.0
 
 
 B = TypeVar("B", bound=Batch)
 Send = Callable[[Kind, list[Packed], float], "Future[Receipt]"]
-"""Sends a frame, and says by when."""
+"""Sends a frame by a deadline."""
 
 
 class GroupCommit(Generic[B]):
-    """Decides which messages share a transaction, and when it may go. Never waits; not thread-safe."""
+    """Decides which messages share a transaction, and when to send it. Never waits; not thread-safe."""
 
     def __init__(self, make: Callable[..., B]) -> None:
         self._make = make
         self._open: dict[Kind, B] = {}
-        """By kind: the batch that takes more."""
+        """By kind: the batch that takes more messages."""
         self.waiting: deque[B] = deque()
-        """Batches that are not sent, in the order in which they began."""
-        self.under_way = 0
-        """Transactions that are not answered."""
+        """Batches that are not sent yet, oldest first."""
+        self.in_flight = 0
+        """Transactions that are not answered yet."""
         self._crowd = 1
-        """How many shared the transaction that was answered last."""
+        """How many messages shared the transaction that was answered last."""
         self._patience = 0.0
-        """Seconds that are worth waiting for as many to come back."""
+        """Seconds to wait for as many messages again."""
         self._answered_at = 0.0
 
     def add(self, kind: Kind, message: Packed, deadline: float, now: float, most: int = MAX_MESSAGES) -> B:
-        """Put a message into a batch, as its last one; a batch of which it is the only one has just begun."""
-        if not self.under_way and not self.waiting and now - self._answered_at > self._patience:
-            self._crowd = 1  # nobody has come back
+        """Append a message to a batch and return that; a new batch has only this message."""
+        if not self.in_flight and not self.waiting and now - self._answered_at > self._patience:
+            self._crowd = 1  # no caller has published again
         budget = MAX_BYTES, min(most, MAX_MESSAGES)
         batch = self._open.get(kind)
         if batch is not None:
@@ -85,39 +85,39 @@ class GroupCommit(Generic[B]):
         return batch
 
     def wait(self, batch: B, now: float) -> float:
-        """Seconds that a batch has to wait: 0 if it may go now, infinity if until a transaction is answered."""
+        """Return the seconds that a batch has to wait: 0 to send it now, infinity until a transaction is answered."""
         if len(batch.packed) < min(self._crowd, batch.budget[1]) and (left := batch.begun + self._patience - now) > 0:
             return left
-        return 0.0 if self.under_way < UNDER_WAY else math.inf
+        return 0.0 if self.in_flight < MAX_IN_FLIGHT else math.inf
 
     def start(self, batch: B, now: float) -> None:
-        """The batch is sent: from here on nobody joins."""
+        """Mark a batch as sent: it takes no more messages."""
         self.waiting.remove(batch)
         if self._open.get(batch.kind) is batch:
             del self._open[batch.kind]
         batch.sent = now
-        self.under_way += 1
+        self.in_flight += 1
 
     def answered(self, batch: B, now: float) -> None:
-        """Its transaction was answered, so as many may come back soon: worth waiting for."""
+        """Mark a batch as answered, and expect as many messages again soon."""
         self.ended()
         self._answered_at = now
         self._crowd, self._patience = len(batch.packed), min((now - batch.sent) / 4, LONGEST_WAIT)
 
     def ended(self) -> None:
-        """A transaction is not under way any more."""
-        self.under_way -= 1
+        """Count a transaction as no longer in flight."""
+        self.in_flight -= 1
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class SharedBatch(Batch):
-    """A batch for whose answer several threads wait."""
+    """A batch with one answer for several waiting threads."""
 
     future: Future[Receipt] = field(default_factory=Future)
 
 
 class Batching:
-    """Group commit for threads: the one that begins a batch sends it, the others wait for the same answer."""
+    """Group commit for threads: the one that starts a batch sends it, the others wait for the same answer."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -125,7 +125,7 @@ class Batching:
         self._changed = threading.Condition()
 
     def send(self, kind: Kind, message: Packed, most: int, deadline: float) -> tuple[Future[Receipt], int]:
-        """Send a message, alone or with `most` others: the receipt to come, and the message's place in it."""
+        """Send a message, in a batch of at most `most`; return the batch's receipt to come and the message's index."""
         if message.size > MAX_BYTES:
             return self._send(kind, [message], deadline), 0
         with self._changed:
@@ -136,7 +136,7 @@ class Batching:
                 if at_once:
                     self._changed.notify_all()
                 return batch.future, place
-            # One who has waited long enough must not cancel it for the others.
+            # A caller whose timeout is over must not cancel it for the others.
             batch.future.set_running_or_notify_cancel()
             if at_once:
                 self._commit.start(batch, now)
@@ -155,7 +155,7 @@ class Batching:
         return batch.future, 0
 
     def _gather(self, batch: SharedBatch, deadline: float) -> None:
-        """Wait until the batch may go, or the message that began it has no time left."""
+        """Wait until the batch may be sent, or until the deadline of its first message."""
         with self._changed:
             try:
                 while (now := time.monotonic()) < deadline and (wait := self._commit.wait(batch, now)):

@@ -1,10 +1,9 @@
 """Bodies: a big frame is stored once, and every queue gets a small entry whose name points to it.
 
-Body and entries are created in one transaction, so a body that no queue names any more has been read and acked by
-everybody it was for. A producer therefore frees its own bodies by looking: it lists the queues that it sent them to,
-and deletes the bodies that no name points to. It never deletes a body before the reply of its transaction has come, and
-the queues are listed after that, so a name that is not there is one that was removed. What a dead producer leaves
-behind is the cleaner's to find, in the same way.
+One transaction creates the body and its entries, so a body without entries has been acked by all its subscriptions.
+A producer therefore frees its own bodies: it lists the queues that it sent them to, and deletes the bodies that no
+entry points to. It lists the queues only after the reply to the body's transaction, so a missing entry is one that was
+removed. The cleaner frees the bodies of dead producers in the same way.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ from zkms.zookeeper.session import Session
 
 log = logging.getLogger("zkms.publish")
 SWEEP_BYTES = 4 * 1024 * 1024
-"""Look for bodies to free after so much has been stored."""
+"""Look for bodies to free after this many bytes have been stored."""
 MAX_BYTES = 256 * 1024 * 1024
-"""Past this, publishing waits until something could be freed: ZooKeeper keeps all of it in memory."""
+"""The most bytes of bodies: publishing waits until some are freed, because ZooKeeper keeps all of it in memory."""
 
 
 class Bodies:
-    """What one producer has stored and not freed yet. Thread-safe."""
+    """The bodies of one producer that are not freed yet. Thread-safe."""
 
     def __init__(self, session: Session, tree: Tree, producer: str) -> None:
         self._session = session
         self._tree = tree
         self._producer = producer
         self.path = tree.bodies_of(producer)
-        """Where they are kept."""
+        """Their parent."""
         self._kept: dict[int, tuple[int, tuple[str, ...] | None]] = {}
-        """By number: its bytes, and the queues that were given its name (None: not known, so all are looked at)."""
+        """By number: its bytes, and the queues with an entry for it (None: unknown, so all queues are listed)."""
         self.full = False
         """Whether publishing has to wait."""
         self._bytes = 0
@@ -46,7 +45,7 @@ class Bodies:
         self._lock = threading.Lock()
 
     def claim(self) -> None:
-        """Make the place for bodies, and take over those of an earlier process under this producer's name."""
+        """Create the parent of the bodies, or take over those of an earlier process with this producer's name."""
         if attempt(self._session, [Create(self.path)], NodeExists).stored:
             return
         names, _ = self._session.children(self.path)
@@ -56,7 +55,7 @@ class Bodies:
                     self._kept.setdefault(int(name), (0, None))
 
     def add(self, seq: int, size: int, queues: tuple[str, ...]) -> None:
-        """A body has been stored."""
+        """Note a body that has been stored."""
         with self._lock:
             self._kept[seq] = (size, queues)
             self._bytes += size
@@ -74,7 +73,7 @@ class Bodies:
         return self._fresh >= SWEEP_BYTES
 
     def sweep(self) -> int:
-        """Free the bodies that no queue names any more, and return how many that were."""
+        """Delete the bodies that no entry points to, and return how many they were."""
         with self._lock:
             kept = dict(self._kept)
             self._fresh = 0
@@ -100,14 +99,14 @@ class Bodies:
 
 
 def names_in(session: Session, queues: Iterable[str]) -> set[tuple[str, int]]:
-    """Producer and number of every body that an entry of these queues points to; one pipelined listing a queue."""
-    listed = read_many(session, queues, session.children_async)  # with a queue that is gone, all its names are
+    """Return producer and number of every body that an entry of these queues points to; the listings are pipelined."""
+    listed = read_many(session, queues, session.children_async)  # a missing queue has no entries
     entries = (parse_entry(name) for names, _ in listed.values() for name in names)
     return {entry.body for entry in entries if entry.body is not None}
 
 
 def all_queues(session: Session, tree: Tree) -> list[str]:
-    """The paths of all queues of the tree."""
+    """Return the paths of all queues of the tree."""
     owners = session.children(tree.messages)[0]
     topics = read_many(session, owners, lambda owner: session.children_async(tree.subscription(owner)))
     return [tree.queue(owner, topic) for owner, (names, _) in topics.items() for topic in names]

@@ -1,4 +1,4 @@
-"""How much goes into one frame: what a transaction leaves beside the names of the entries in all queues."""
+"""How large a frame may be: what the names of its entries in all queues leave of a transaction."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from zkms.publish.packer import Budget
 from zkms.zookeeper.operations import MAX_TRANSACTION
 
 NAME = 320
-"""Bytes of a transaction that an entry's name takes in one queue: an upper estimate."""
+"""The most bytes that the name of an entry takes in a transaction."""
 
 
 def frame_budget(members: Sequence[Member], overhead: int = 0) -> Budget:
-    """Return the bytes and the messages that one frame may hold: half a transaction, or what the names in it leave.
+    """Return the most bytes and messages of one frame: half a transaction, or what the entries' names leave of it.
 
-    The names are those of the entries, one in each queue; `overhead` is what the session adds to each.
+    Each queue has one entry; `overhead` is the number of bytes that the session adds to each.
     """
     limits = [member.registration.limit for member in members]
     names = len(members) * (NAME + overhead)

@@ -1,8 +1,8 @@
 """Publishing for later: from `delay=` and `at=` to a frame that waits in `delayed/`.
 
-It is stored by the same transactions as any frame, with the producer's number, so once; but in one place, whoever
-subscribes. Who gets it is decided when it is due, by the leader of the cleaners, which moves it (see zkms_cleaner.due).
-So somebody has to stand for that election, or nothing would ever come of it: this is looked at before anything is sent.
+The same transactions store it as any frame, with the producer's number, so exactly once; but only once for all
+subscriptions. When it is due, the leading cleaner chooses its queues and moves it there (see zkms_cleaner.due). Without
+a cleaner it would never be delivered, so a publish first checks that there is one.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from zkms.zookeeper.recipes import attempt
 from zkms.zookeeper.session import Session
 
 NOBODY_YET = Members(-1, ticket=sys.maxsize)
-"""Who gets what is not due yet; no news of its topic makes this any older."""
+"""The snapshot for delayed frames; it never becomes stale."""
 LONGEST = 10 * 365 * 86_400
 """Seconds: ten years."""
 FRAME_BYTES = 8 * 1024
 FRAME_MESSAGES = 256
-"""What a frame may hold that waits: it has to fit into a transaction with every queue that it will be for."""
+"""The limits of a delayed frame: with an entry in every queue, it must fit into a transaction when it is due."""
 MAX_BUCKETS = 10_000
 STANDING = 5.0
-"""Seconds for which somebody who was seen to stand for election is believed to stand."""
+"""Seconds for which a cleaner that was seen is assumed to be there."""
 
 
 def due_at(
     delay: float | None, at: float | datetime | None, ttl: float | None = None, *, to_self: bool = True
 ) -> float | None:
-    """When a message is due, in seconds since the epoch; None for now. `InvalidArgument` if that cannot be."""
+    """Return when a message is due, in seconds since the epoch; None for now. `InvalidArgument` if impossible."""
     if delay is None and at is None:
         return None
     now = time.time()
@@ -70,7 +70,7 @@ def due_at(
 
 
 class DelayedFrame(OutgoingFrame):
-    """A frame on its way to where it waits until it is due."""
+    """A frame that is stored in `delayed/` until it is due."""
 
     def __init__(self, topic: str, packed: list[Packed], *, due: float, drop: bool, deadline: float) -> None:
         super().__init__(topic, packed, without=None, drop=drop, deadline=deadline)
@@ -78,8 +78,8 @@ class DelayedFrame(OutgoingFrame):
         self._bucket = bucket_of(due, time.time())
 
     def operations(self, tree: Tree, producer: str, snapshot: Members, overhead: int) -> list[Operation]:
-        """What stores it where it waits."""
-        del snapshot  # nobody gets it yet
+        """Return the operations that store it in its bucket."""
+        del snapshot  # its queues are chosen when it is due
         places = tuple(place for place in range(len(self.packed)) if place not in self.duplicates)
         operations: list[Operation] = []
         if places:
@@ -100,23 +100,23 @@ class DelayedFrame(OutgoingFrame):
         return operations
 
     def bucket(self, tree: Tree) -> str:
-        """What it is stored in."""
+        """Return the path of its bucket."""
         return tree.bucket(self._bucket)
 
 
 class DelayedPublishing:
-    """What has to be there before a frame can be made to wait. Used by all threads that publish."""
+    """Prepares the tree for delayed frames. Used by all threads that publish."""
 
     def __init__(self, session: Session, tree: Tree) -> None:
         self.standing = False
-        """Whether this process itself stands for the cleaners' election."""
+        """Whether this process itself is a candidate in the cleaners' election."""
         self._session = session
         self._tree = tree
         self._buckets: OrderedDict[str, None] = OrderedDict()
         self._seen = float("-inf")
 
     def prepare(self, outgoing: DelayedFrame) -> Members:
-        """Make sure that somebody will move the frame, and make the bucket that it goes into."""
+        """Check that there is a cleaner to move the frame, and create its bucket."""
         if not self.standing and time.monotonic() - self._seen > STANDING:
             if not self._session.children(self._tree.cleaner, deadline=outgoing.deadline)[0]:
                 raise NoCleaner(outgoing.topic)
@@ -127,14 +127,14 @@ class DelayedPublishing:
         return NOBODY_YET
 
     def make(self, bucket: str, deadline: float | None = None) -> None:
-        """Make a bucket, unless it is there."""
+        """Create a bucket if it is missing."""
         while True:
             try:
                 attempt(self._session, [Create(bucket)], NodeExists, deadline=deadline)
                 break
             except ConnectionLost as error:
                 if not error.outcome_unknown:
-                    raise  # otherwise again, until the deadline
+                    raise  # otherwise try again, until the deadline
         self._buckets[bucket] = None
         while len(self._buckets) > MAX_BUCKETS:
             self._buckets.popitem(last=False)

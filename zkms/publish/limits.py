@@ -1,14 +1,15 @@
-"""Queue limits: a publisher looks at a queue's length before it could be the one to overfill it.
+"""Queue limits: a publisher reads a queue's length before it could overfill it.
 
-ZooKeeper has no condition on child counts, so the limit is kept by budget: having seen a queue with room for r
-messages, a publisher may add r/4 before it looks again. One publisher alone never exceeds a limit; p of them by at most
-p budgets. A queue without room is flagged: one transaction marks the registration, leaves a gap entry as the queue's
-last, and bumps the epoch, so that every publisher skips the queue until its owner has drained it and cleared the flag.
-The epoch must be the one that was known before the look: a publisher that was held up in between, while the queue was
-flagged by another and drained, would announce a gap where nothing is missing.
-That is for subscriptions that take a gap; others reject the message, `QueueFull`, or give up their oldest entries, for
-which a gap entry is left as well.
-Bytes are bounded in the same way: a few large messages must not fill ZooKeeper's memory, nor keep a producer's bodies.
+ZooKeeper has no condition on child counts, so limits are kept by budget: a publisher that has seen room for r messages
+may add r/4 before it looks again. One publisher alone never exceeds a limit; p of them exceed it by at most p budgets.
+
+What happens to a full queue depends on the subscription's `overflow`. "gap": one transaction sets the full flag, adds a
+gap entry as the queue's last, and bumps the epoch, so that every publisher skips the queue until its reader has drained
+it and cleared the flag. The epoch must be the one known before the look: otherwise a publisher that was delayed, while
+another flagged the queue and it was drained, would announce a gap where nothing is missing. "reject": the publish fails
+with `QueueFull`. "drop-oldest": the oldest entries are deleted, and a gap entry is added.
+
+Bytes are limited in the same way: a few large messages must not fill ZooKeeper's memory, or a producer's bodies.
 """
 
 from __future__ import annotations
@@ -33,35 +34,31 @@ from zkms.zookeeper.session import Session, failed_with
 
 log = logging.getLogger("zkms.publish")
 MAX_PER_FRAME = 4096
-"""Messages in one entry at the most: lets a count of entries stand in for a count of messages."""
-
-
+"""The most messages in one entry: so a count of entries bounds the count of messages."""
 MAX_ENTRIES = 50_000
-"""Entries in one queue, however small: a listing of more would be a reply of many megabytes."""
-
-
-MAX_LANES = 10_000
+"""The most entries in one queue, however small: a listing of more would be a reply of many megabytes."""
+MAX_QUEUES = 10_000
 MAX_DROPPED = 1_000
-"""Entries given up at a time."""
+"""The most entries dropped at a time."""
 
 
 class Room(NamedTuple):
-    """How much fits into a queue, or is to be put there."""
+    """An amount: what fits into a queue, or what a frame needs."""
 
     messages: int = 0
     size: int = 0
     entries: int = 1
 
     def holds(self, need: Room) -> bool:
-        """Whether there is room for it."""
+        """Whether `need` fits."""
         return self.messages >= need.messages and self.size >= need.size and self.entries >= need.entries
 
     def less(self, used: Room) -> Room:
-        """What is left."""
+        """Return what is left."""
         return Room(self.messages - used.messages, self.size - used.size, self.entries - used.entries)
 
     def budget(self, need: Room) -> Room:
-        """What a publisher that has seen this much room may use before it looks again."""
+        """Return what a publisher that has seen this much room may use before it looks again."""
         return Room(*(max(needed, free // 4) for needed, free in zip(need, self, strict=True)))
 
 
@@ -69,30 +66,29 @@ NONE = Room(0, 0, 0)
 
 
 class Limits:
-    """Budgets by topic and lane. Thread-safe."""
+    """Budgets by topic and queue. Thread-safe."""
 
     def __init__(self, session: Session, tree: Tree, dropped: Callable[[QueueTarget, list[str], str], None]) -> None:
         self._session = session
         self._tree = tree
         self._dropped = dropped
-        """Told of entries that had to make room, by their names, and why."""
+        """Called with the names of dropped entries, and the reason."""
         self._budgets: OrderedDict[str, dict[tuple[str, str], Room]] = OrderedDict()
         self._lock = threading.Lock()
 
     def admit(
         self, topic: str, snapshot: Members, targets: Sequence[QueueTarget], need: Room, deadline: float | None = None
     ) -> bool:
-        """Take `need` off the budgets, looking where they are used up; False if a queue had to be flagged.
+        """Take `need` off the budgets, renewing those that are used up; False if a queue had no room.
 
-        `snapshot` is what the targets were chosen from. Raises `QueueFull` if one without room rejects what is
-        published.
+        `snapshot` is what the targets were chosen from. Raises `QueueFull` if a full queue rejects messages.
         """
         with self._lock:
             budgets = self._budgets.setdefault(topic, {})
             self._budgets.move_to_end(topic)
             while len(self._budgets) > MAX_TOPICS:
                 self._budgets.popitem(last=False)
-            while len(budgets) > MAX_LANES:
+            while len(budgets) > MAX_QUEUES:
                 budgets.pop(next(iter(budgets)))
             short = [target for target in targets if not budgets.get(target.queue, NONE).holds(need)]
             if not short:
@@ -128,7 +124,7 @@ class Limits:
     def _overflow(
         self, target: QueueTarget, epochs: dict[str, int], what: str, need: Room, deadline: float | None
     ) -> bool:
-        """Do about it what the subscription wants; False if the membership was found to have changed."""
+        """Apply the subscription's overflow policy; False if the subscriptions have changed meanwhile."""
         member = target.member
         if member.registration.overflow == "reject":
             raise QueueFull(member.topic, member.subscription, what)
@@ -138,7 +134,7 @@ class Limits:
         return self._flag(target, epochs, what, deadline)
 
     def _room(self, targets: list[QueueTarget], deadline: float | None) -> dict[tuple[str, str], Room]:
-        """How much fits; counted from the names only where the number of entries does not settle it."""
+        """Return how much fits; the names are read only where the number of entries does not suffice."""
         stats = [(target, self._session.exists_async(self._path(target))) for target in targets]
         room = {}
         for target, reply in stats:
@@ -146,7 +142,7 @@ class Limits:
             stat = self._session.answer(reply, again, deadline=deadline)
             registration = target.member.registration
             whole = Room(registration.limit, registration.max_bytes, MAX_ENTRIES)
-            if stat is None:  # a queue that is missing is found out by sending, and cannot be flagged
+            if stat is None:  # a missing queue is found by sending, and cannot be flagged
                 room[target.queue] = Room(max(whole.messages, MAX_PER_FRAME), whole.size, whole.entries)
                 continue
             entries = stat.numChildren
@@ -160,9 +156,9 @@ class Limits:
         return self._tree.queue(*target.queue)
 
     def _drop_oldest(self, target: QueueTarget, what: str, need: Room) -> None:
-        """Make room for `need`, and as much again as a publisher's budget, so that this is not done each time.
+        """Delete the oldest entries to make room for `need` and for a publisher's budget, so that this is rare.
 
-        A gap entry tells the reader, also one that is away. One that is there already comes after all that is dropped.
+        A gap entry tells the reader, also one that connects later. One gap behind all dropped entries is enough.
         """
         queue = self._path(target)
         registration = target.member.registration
@@ -192,7 +188,7 @@ class Limits:
             self._dropped(target, [entry.name for entry in dropped], reason)
             log.warning("%s: %d entries dropped, more than %s were waiting", queue, len(dropped), what)
         except (TransactionFailed, NodeMissing, msgspec.MsgspecError) as error:
-            if failed_with(error, Unauthorised):  # what waits there is for its owner to remove
+            if failed_with(error, Unauthorised):  # only the queue's owner may delete entries
                 raise QueueFull(target.member.topic, target.member.subscription, what) from error
             log.info("%s has changed meanwhile, looking again: %s", queue, error)
 
@@ -205,7 +201,7 @@ class Limits:
         return Room(sum(entry.messages for entry in entries), sum(entry.size for entry in entries), len(entries))
 
     def _flag(self, target: QueueTarget, epochs: dict[str, int], what: str, deadline: float | None) -> bool:
-        """Whether it is flagged now, at the epoch that is known; which is another one from then on."""
+        """Set the full flag at the known epoch, which is bumped; False if the subscriptions have changed meanwhile."""
         name, topic = target.queue
         gap = encode(GapRecord(f"more than {what} were waiting", full=True))
         entry = f"{self._tree.queue(name, topic)}/{entry_prefix(0, len(gap), gap=True)}"
@@ -223,7 +219,7 @@ class Limits:
             log.warning("%s of %s has %s waiting: skipped until it has caught up", topic, name, what)
             return True
         except TransactionFailed as error:
-            # Flagged by another publisher, perhaps drained since, or gone: the membership has changed, look again.
+            # Flagged by another publisher, perhaps drained since, or unsubscribed: look again.
             if not any(failed_with(error, kind) for kind in (NodeExists, NodeMissing, BadVersion)):
                 raise
         except ConnectionLost as error:

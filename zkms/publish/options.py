@@ -1,4 +1,4 @@
-"""What can be said about a message when it is published; the defaults are those of `Publisher`."""
+"""The options of publish(), publish_many() and publisher(); the defaults are those of `Publisher`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class SharedOptions(TypedDict, total=False):
     """Options of any message."""
 
     headers: Mapping[str, str] | None
-    """Names and values that travel with the message, and that `where=` of a subscription selects by."""
+    """Names and values that are delivered with the message; `where=` of a subscription selects by them."""
     priority: int
-    """0 to 9: those of a higher one are delivered first. 0 by default."""
+    """0 to 9, 0 by default: messages of a higher priority are delivered first."""
     delay: float | None
     """Seconds to wait before it is published."""
     at: float | datetime | None
@@ -27,7 +27,7 @@ class SharedOptions(TypedDict, total=False):
     to_self: bool
     """Whether the live subscription of this bus gets it too; True by default."""
     if_nobody: IfNobody
-    """What happens where nobody subscribes: "raise" `NoSubscribers`, which is the default, or "drop" the message."""
+    """What happens if nobody subscribes: "raise" `NoSubscribers`, which is the default, or "drop" the message."""
     codec: Codec | None
     """Encodes the data, instead of the codec of the bus."""
 
@@ -36,18 +36,18 @@ class PublishOptions(SharedOptions, total=False):
     """Options of publish(), on a bus and in a transaction."""
 
     key: str | None
-    """Messages of one key are handled in order by a group."""
+    """A group handles messages of one key in order."""
     id: str | None
-    """The message's own id: a second one of the same id, within ten minutes, is a `DuplicateMessage`."""
+    """The message's own id: a second message with this id within ten minutes raises `DuplicateMessage`."""
 
 
 class ManyOptions(SharedOptions, total=False):
-    """Options of publish_many(): what is a message's own is computed from its data."""
+    """Options of publish_many(); key and id are computed from a message's data."""
 
     key: Callable[[Any], str] | None
-    """Messages of one key are handled in order by a group."""
+    """A group handles messages of one key in order."""
     id: Callable[[Any], str] | None
-    """The receipt of a message whose id was given before says so: `duplicate_of`."""
+    """The receipt of a message whose id was stored before says so: `duplicate_of`."""
 
 
 class StreamOptions(TypedDict, total=False):
@@ -56,11 +56,11 @@ class StreamOptions(TypedDict, total=False):
     linger: float
     """Seconds that a frame waits for more messages; 0.005 by default."""
     max_in_flight: int
-    """Messages on their way past which send() waits; 20,000 by default."""
+    """Messages in flight at which send() waits; 20,000 by default."""
     to_self: bool
     """Whether the live subscription of this bus gets them too; True by default."""
     if_nobody: IfNobody
-    """What happens where nobody subscribes: "raise" `NoSubscribers`, which is the default, or "drop" the message."""
+    """What happens if nobody subscribes: "raise" `NoSubscribers`, which is the default, or "drop" the message."""
     codec: Codec | None
     """Encodes the data, instead of the codec of the bus."""
     timeout: float | None
@@ -68,12 +68,12 @@ class StreamOptions(TypedDict, total=False):
 
 
 class Kind(NamedTuple):
-    """What messages must have in common to travel in one frame."""
+    """What messages must have in common to share a frame."""
 
     topic: str
     to_self: bool = True
     drop: bool = False
-    """Whether nobody there is fine."""
+    """Whether the message is dropped if nobody subscribes."""
     codec: str | None = None
     priority: int = 0
     due: float | None = None

@@ -15,20 +15,19 @@ Budget = tuple[int, int]
 class Packer:
     """Fills one frame after the other; all its messages have one codec and one priority.
 
-    A frame is full when the next message does not fit into its budget. Its first message always fits: one that is too
-    large is refused where it is sent. `take` is for messages that come one by one; where many are at hand, `fill` costs
-    less.
+    A frame is full when the next message does not fit into its budget. Its first message always fits: sending refuses
+    one that is too large. `take` adds one message; `fill` is faster for many.
     """
 
     budget: Budget
-    """Of the frame that is being filled; it may change at any time."""
+    """The limits of the frame that is being filled; they may change at any time."""
     packed: list[Packed] = field(default_factory=list)
     """The frame that is being filled."""
     size: int = 0
     """Its bytes."""
 
     def take(self, message: Packed) -> bool:
-        """Add a message to the frame, or return False: the frame is full."""
+        """Add a message to the frame; return False if the frame is full."""
         largest, most = self.budget
         packed, size = self.packed, self.size + message.size
         if packed and (size > largest or len(packed) >= most):
@@ -38,9 +37,9 @@ class Packer:
         return True
 
     def fill(self, messages: Iterable[Packed]) -> Iterator[list[Packed]]:
-        """Add messages, and yield each frame that is full; what is left at the end stays in `packed`.
+        """Add messages, and yield each full frame; the rest stays in `packed`.
 
-        The budget is looked at once for each frame, and at the beginning.
+        The budget is read once for each frame, when it is begun.
         """
         packed, size = self.packed, self.size
         largest, most = self.budget

@@ -1,15 +1,15 @@
-"""The publish path: one transaction a frame, several in flight, each stored exactly once.
+"""The publish path: one transaction for each frame, several in flight, each stored exactly once.
 
-A publish is one multi: check the topic's epoch, write the producer's sequence number at its expected version, create an
-entry in every subscription's queue. Transactions are pipelined at versions v, v+1, ...: if one is refused, so are all
-behind it, and nothing is ever stored out of order.
+A publish is one multi: it checks the topic's epoch, writes the producer's sequence number at its expected version, and
+creates an entry in every subscription's queue. Transactions are pipelined at versions v, v+1, ...: if one is refused,
+so are all behind it, and nothing is ever stored out of order.
 
-Recovery is one procedure for every fault. It waits until nothing is in flight, then *fences* (see producer.py): after
-that nothing sent earlier can be carried out any more, and the sequence number found says exactly which frames were
-stored. The others are built again on fresh membership and sent in order. So a reply lost after the commit leads to one
-copy, and a reply lost before it as well. The first claim of the producer's node is a recovery with nothing in flight.
+Recovery is one procedure for every fault. It waits until nothing is in flight, then *fences* (see producer.py): no
+earlier transaction can be stored any more, and the sequence number says exactly which frames were. The others are built
+again from the current subscriptions and sent in order. So a lost reply leads to one copy, whether it was lost before or
+after the commit. The first claim of the producer's node is a recovery with nothing in flight.
 
-Threads: callers send under `_order`; kazoo's completion thread settles under `_state`, which is held for moments only;
+Threads: callers send under `_order`; kazoo's completion thread settles under `_state`, which is locked only briefly;
 `zkms-publisher` recovers.
 """
 
@@ -56,7 +56,7 @@ from zkms.zookeeper.session import Session, failed_with
 log = logging.getLogger("zkms.publish")
 IDLE_SWEEP = 1.0
 WINDOW_BYTES = 2 * 1024 * 1024
-"""Bytes in flight at the most: back-pressure past that, as past WINDOW transactions."""
+"""The most bytes in flight: further publishes wait, as they do at WINDOW transactions."""
 
 
 class Pipeline:
@@ -75,15 +75,15 @@ class Pipeline:
         self._audience = audience
         self._producer = producer
         self._own = own
-        """The id of our own live subscription of a topic, if we have one."""
+        """Returns the id of our own live subscription to a topic, if there is one."""
         self._limits = Limits(session, tree, self._dropped)
         self.delays = DelayedPublishing(session, tree)
         self._order = threading.Lock()
         self._state = threading.Condition()
         self._outstanding: deque[Shipment] = deque()
         self._missing: dict[str, tuple[Epochs, frozenset[tuple[str, str]]]] = {}
-        """By topic: its epochs, and the queues that were missing then, which must not stop us. Making a queue bumps an
-        epoch, so this holds as long as the epochs do."""
+        """By topic: its epochs, and the queues that were missing then, which are skipped. A new queue bumps an epoch,
+        so this is valid for those epochs only."""
         self._ready = False
         self._wanted = False
         self._failure: ZkmsError | None = None
@@ -94,7 +94,7 @@ class Pipeline:
     # -- sending -------------------------------------------------------------------------------------------------
 
     def send(self, kind: Kind, packed: list[Packed], deadline: float) -> Future[Receipt]:
-        """Send one frame; the Future has its receipt, or the reason why it is not stored."""
+        """Send one frame; the Future gets its receipt, or the error if it is not stored."""
         if kind.due is None:
             shipment = Shipment.of_one(kind.topic, packed, self._without(kind), kind.drop, deadline)
         else:
@@ -103,17 +103,17 @@ class Pipeline:
         return shipment.frames[0].future
 
     def frame(self, kind: Kind, packed: list[Packed], deadline: float) -> OutgoingFrame:
-        """A frame that can be shipped."""
+        """Return a frame for a `Shipment`."""
         if kind.due is None:
             return OutgoingFrame(kind.topic, packed, without=self._without(kind), drop=kind.drop, deadline=deadline)
         return DelayedFrame(kind.topic, packed, due=kind.due, drop=kind.drop, deadline=deadline)
 
     def _without(self, kind: Kind) -> str | None:
-        """The subscription that shall not get it."""
+        """Return our own subscription if the message must not go there."""
         return None if kind.to_self else self._own(kind.topic)
 
     def ship(self, shipment: Shipment) -> None:
-        """Send a transaction; its frames' Futures have their receipts. Raises if that is known not to work."""
+        """Send a transaction; its frames' Futures get their receipts. Raises if nothing could be sent."""
         while True:
             try:
                 snapshots = [self._admit(outgoing) for outgoing in shipment.frames]
@@ -124,7 +124,7 @@ class Pipeline:
                 return
             except ConnectionLost as error:
                 raise _unsent(error) from error
-            # Also if all queues are full: it has to wait for its turn, lest it be missed behind a gap announced before.
+            # Also if all queues are full: sent out of turn, it could be missed behind a gap announced before it.
             self._enter(shipment.deadline)
             newest = self._audience.is_newest
             if all(newest(f.topic, snapshot) for f, snapshot in zip(shipment.frames, snapshots, strict=True)):
@@ -140,7 +140,7 @@ class Pipeline:
             self._order.release()
 
     def _admit(self, outgoing: OutgoingFrame) -> Members:
-        """Who gets it, if there is room for it."""
+        """Choose the frame's targets and wait until their queues have room for it."""
         need = Room(len(outgoing.packed), outgoing.size)
         snapshot = self._resolve(outgoing)
         while not self._limits.admit(outgoing.topic, snapshot, outgoing.targets, need, outgoing.deadline):
@@ -150,7 +150,7 @@ class Pipeline:
         return snapshot
 
     def _resolve(self, outgoing: OutgoingFrame) -> Members:
-        """Who gets it; nobody is believed only after ZooKeeper's leader has confirmed the epoch."""
+        """Choose the frame's targets; "no subscribers" counts only once ZooKeeper's leader has confirmed the epoch."""
         if isinstance(outgoing, DelayedFrame):
             return self.delays.prepare(outgoing)
         topic = outgoing.topic
@@ -172,14 +172,14 @@ class Pipeline:
             outgoing.skipped = full
             outgoing.targets = tuple(t for t in routed if t.name_for(topic) not in full) if full else routed
             if outgoing.targets and snapshot.epoch < 0:
-                self._make_topic(topic, outgoing.deadline)  # its subscribers are a pattern's: one of its own may come
+                self._make_topic(topic, outgoing.deadline)  # only patterns match so far: it needs an epoch of its own
                 continue
             if outgoing.targets:
                 return snapshot
             try:
                 checks = [Check(self._tree.subscribers, snapshot.roll), *self._checks(topic, snapshot)]
                 if snapshot.epoch < 0:
-                    checks.append(Check(self._tree.topic(topic), 0))  # last, so that all else has been looked at
+                    checks.append(Check(self._tree.topic(topic), 0))  # last, so that all others were checked before
                 self._session.multi(checks, deadline=outgoing.deadline)
             except TransactionFailed as error:
                 missing_topic = failed_with(error, NodeMissing, path=self._tree.topic(topic))
@@ -190,18 +190,18 @@ class Pipeline:
                     self._check_deadline(outgoing)
                     continue
                 raise error.cause from error
-            except ConnectionLost:  # a check changes nothing, so it can be asked again
+            except ConnectionLost:  # a check changes nothing, so it can be repeated
                 if time.monotonic() >= outgoing.deadline:
                     raise
                 continue
-            if snapshot.epoch < 0:  # made since we looked
+            if snapshot.epoch < 0:  # created since the read
                 continue
             if not others:
                 raise NoSubscribers(topic)
             return snapshot
 
     def _checks(self, topic: str, snapshot: Members) -> list[Operation]:
-        """That nobody has come or gone since."""
+        """Check that no subscription was added or removed since the snapshot."""
         own = [Check(self._tree.topic(topic), snapshot.epoch)] if snapshot.epoch >= 0 else []
         return [*own, *(Check(self._tree.topic(pattern), epoch) for pattern, epoch in snapshot.patterns)]
 
@@ -251,17 +251,17 @@ class Pipeline:
         for outgoing in shipment.frames:
             self._producer.seq = outgoing.number(self._producer.name, self._producer.seq + 1)
         if not shipment.frames:
-            self._producer.seq += 1  # no message has this one, and it tells all the same whether all was done
+            self._producer.seq += 1  # without a message, the number still says whether the transaction was stored
         shipment.last = self._producer.seq
 
     def _operations(self, shipment: Shipment, snapshots: list[Members]) -> list[Operation]:
-        """The transaction but for the producer's part; refused here if it is too large to be sent."""
+        """Return the transaction without the producer's operation; `StoreError` if it is too large to be sent."""
         overhead = self._session.overhead
         operations: list[Operation] = []
         for outgoing, snapshot in zip(shipment.frames, snapshots, strict=True):
-            outgoing.place = len(operations) + 2  # after the check of its epoch, and the producer's own
+            outgoing.place = len(operations) + 2  # after the check of its epoch and the producer's operation
             operations += outgoing.operations(self._tree, self._producer.name, snapshot, overhead)
-        if len(shipment.frames) > 1 or shipment.also:  # what a frame has alone, it has looked at itself
+        if len(shipment.frames) > 1 or shipment.also:  # a single frame checks its own size
             operations += shipment.also
             size = transaction_size(operations, overhead) + OWN_BYTES
             if size > MAX_TRANSACTION:
@@ -273,7 +273,7 @@ class Pipeline:
         shipment.settled, shipment.error = False, None
         try:
             sent = self._session.multi_async(operations)
-        except StoreError as error:  # too large after all: it has a number, so it has to be settled in its turn
+        except StoreError as error:  # too large after all: it has a number, so it must be settled in its turn
             sent = Future()
             sent.set_exception(error)
         sent.add_done_callback(lambda reply: self._settle(shipment, reply))
@@ -281,12 +281,12 @@ class Pipeline:
     # -- settling ------------------------------------------------------------------------------------------------
 
     def _settle(self, shipment: Shipment, reply: Future[list[Any]]) -> None:
-        """On kazoo's completion thread: answers come in the order of sending."""
+        """Handle the reply of a transaction, on kazoo's completion thread; replies come in the order of sending."""
         error = reply.exception()
         with self._state:
             shipment.settled, shipment.error = True, error
             if shipment not in self._outstanding:
-                return  # given up when the bus was closed
+                return  # it failed when the bus was closed
             given_up = error is not None and self._closed  # nobody is left to recover
             if error is None or given_up:
                 self._outstanding.remove(shipment)  # the first one, so this is quick
@@ -299,7 +299,7 @@ class Pipeline:
             self._succeed(shipment, reply.result())
 
     def _succeed(self, shipment: Shipment, results: list[Any] | None = None) -> None:
-        """It is stored; without `results`, where exactly is not known."""
+        """Complete a stored transaction; without `results` the names of its entries are unknown."""
         zxid = None if results is None else results[1 if shipment.frames else 0].mzxid
         for outgoing in shipment.frames:
             names = [target.name_for(outgoing.topic) for target in outgoing.targets]
@@ -316,7 +316,7 @@ class Pipeline:
         shipment.stored.set_result(None)
 
     def _dropped(self, target: QueueTarget, names: list[str], reason: str) -> None:
-        """Entries of a queue had to make room for ours."""
+        """Record that entries were dropped from a queue to make room."""
         self.trail.purged(*target.queue, names, reason)
 
     def _keep_body(self, outgoing: OutgoingFrame) -> None:
@@ -342,7 +342,7 @@ class Pipeline:
         )
 
     def _remove(self, shipment: Shipment) -> bool:
-        """False if it has been answered meanwhile."""
+        """Return False if it has been answered meanwhile."""
         with self._state:
             if shipment not in self._outstanding:
                 return False
@@ -360,7 +360,7 @@ class Pipeline:
         bodies = self._producer.bodies
         while True:
             with self._state:
-                if bodies.kept:  # what a burst has left behind is freed a little later
+                if bodies.kept:  # free the bodies of a burst a little later
                     self._state.wait_for(lambda: self._closed or self._wanted or bodies.due, IDLE_SWEEP)
                 else:
                     self._state.wait_for(lambda: self._closed or self._wanted or bodies.kept)
@@ -373,7 +373,7 @@ class Pipeline:
                         self._recover()
                 elif bodies.kept:
                     self._sweep()
-            except Exception as error:  # noqa: BLE001 - callers must hear of it, whatever it is
+            except Exception as error:  # noqa: BLE001 - callers get it, whatever it is
                 log.warning("publishing cannot go on: %s", error)
                 failure = error if isinstance(error, ZkmsError) else StoreError(f"{type(error).__name__}: {error}")
                 for shipment in list(self._outstanding):
@@ -385,10 +385,10 @@ class Pipeline:
             self._give_up(shipment, Closed("the bus was closed before ZooKeeper answered"))
 
     def _sweep(self) -> None:
-        """Whatever happens here is no failure of a publish."""
+        """Free unused bodies; an error here fails no publish."""
         try:
             freed = self._producer.bodies.sweep()
-        except Exception as error:  # noqa: BLE001 - what is in flight must not be given up for it
+        except Exception as error:  # noqa: BLE001 - it must not fail what is in flight
             log.log(
                 logging.INFO if isinstance(error, ConnectionLost) else logging.WARNING,
                 "bodies will be freed later: %s: %s",
@@ -406,7 +406,7 @@ class Pipeline:
         with self._state:
             if self._ready:
                 return
-            # Every request is answered or failed in bounded time: the session drops a connection that does not answer.
+            # Every request is answered or fails in bounded time: the session drops a connection that does not answer.
             self._state.wait_for(lambda: self._closed or all(shipment.settled for shipment in self._outstanding))
         stored = self._fence()
         waiting = []
@@ -447,7 +447,7 @@ class Pipeline:
                         raise Closed("the bus was closed before ZooKeeper answered") from None
 
     def _final(self, shipment: Shipment, stored: int | None) -> BaseException | None:
-        """The error to give up with, or None if the transaction, which is not stored, is to be sent again."""
+        """Return the error of a transaction that is not stored, or None if it is to be sent again."""
         error = shipment.error
         if isinstance(error, ConnectionLost) and error.outcome_unknown and stored is None:
             return error
@@ -472,21 +472,21 @@ class Pipeline:
         return None if isinstance(error.cause, (BadVersion, NodeMissing)) else error.cause
 
     def _find_missing(self, outgoing: OutgoingFrame, error: TransactionFailed) -> None:
-        """What its entry, body or id was to be created in is not there."""
+        """Deal with a missing parent of the frame's entry, body or id: make it, or skip that queue."""
         place = error.index - outgoing.place
         if error.operation.path.startswith(f"{self._tree.ids}/"):
             self._make_id_shard(error.operation.path)
         elif isinstance(outgoing, DelayedFrame):
             self.delays.make(outgoing.bucket(self._tree))  # its bucket was empty, and removed
         elif place >= len(outgoing.targets):
-            self._producer.bodies.claim()  # the place for bodies was removed by hand
+            self._producer.bodies.claim()  # the parent of the bodies was removed by hand
         else:
             known, missing = self._missing.get(outgoing.topic, ((), frozenset()))
             others = missing if known == outgoing.epochs else frozenset()
             self._missing[outgoing.topic] = outgoing.epochs, others | {outgoing.targets[place].queue}
 
     def _duplicate(self, outgoing: OutgoingFrame, error: TransactionFailed) -> BaseException | None:
-        """One of its messages has an id that was stored before: the rest goes without it."""
+        """Mark the message whose id was stored before as a duplicate, so that the rest is sent without it."""
         path = error.operation.path
         place = next((p for p, given in outgoing.ids.items() if self._tree.id(outgoing.topic, given) == path), None)
         if place is None:
@@ -495,11 +495,11 @@ class Pipeline:
             record = decode(self._session.get(path)[0], IdRecord)
             original = f"{record.producer}:{record.seq}"
         except NodeMissing:
-            return None  # its window has just ended
+            return None  # the id has just been forgotten
         except Unauthorised:
             original = "a message of another producer"
         except msgspec.MsgspecError:
-            original = "a message that nobody knows"
+            original = "an unknown message"
         outgoing.duplicates[place] = original
         return None
 
@@ -521,15 +521,15 @@ class Pipeline:
             self._thread.join(timeout)
 
     def release(self) -> None:
-        """After close(): leave nothing behind that nobody needs."""
+        """Remove what nobody needs any more; call it after close()."""
         if self._outstanding or (self._thread is not None and self._thread.is_alive()):
             return
         try:
             self._producer.release()
         except Exception as error:  # noqa: BLE001 - whatever it is, the bus has to close
-            log.warning("what is left of the producer is left to the cleaner: %r", error)
+            log.warning("the producer's nodes are left to the cleaner: %r", error)
 
 
 def _unsent(error: ConnectionLost) -> ConnectionLost:
-    """A connection lost while we prepared to send: whatever became of that request, the message is not stored."""
+    """Return the error of a connection lost before sending: the message is certainly not stored."""
     return ConnectionLost(f"not stored: {error}", outcome_unknown=False)

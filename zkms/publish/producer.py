@@ -1,4 +1,4 @@
-"""A producer's znode: the number of its last stored message, and the fence that makes the past certain."""
+"""A producer's znode: it stores the number of its last message, and fences off transactions sent earlier."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from zkms.zookeeper.session import Session, failed_with
 
 log = logging.getLogger("zkms.publish")
 WINDOW = 64
-"""Transactions in flight at the most: back-pressure past that."""
+"""The most transactions in flight: further publishes wait."""
 
 
 class Producer:
-    """Numbers messages; used under the publisher's lock only."""
+    """Numbers the messages of one producer. Not thread-safe: the pipeline calls it under its lock."""
 
     def __init__(self, session: Session, tree: Tree, name: str, client_id: str) -> None:
         self.name = name
         self.seq = 0
-        """Number of the last message that was given one."""
+        """Number of the last message, stored or not."""
         self.bodies = Bodies(session, tree, name)
         self._session = session
         self._path = tree.producer(name)
@@ -32,20 +32,20 @@ class Producer:
         self._version = 0
         self._claimed = False
         self._removed = False
-        """Whether the node was found missing since the last fence that held."""
+        """Whether the node was found missing since the last successful fence."""
 
     def advance(self, last: int) -> SetData:
-        """The operation that stores `last` as the newest number, if everything sent before was stored."""
+        """Return the operation that stores `last` as the newest number; it fails unless everything before is stored."""
         operation = SetData(self._path, self._state(last), self._version)
         self._version += 1
         return operation
 
     def fence(self) -> int | None:
-        """Make sure that nothing sent so far can still be carried out, and return the last number stored.
+        """Make every transaction sent so far fail unless it is already stored, and return the last number stored.
 
-        The node's version is moved past all those that transactions in flight expect, ours or those of the process that
-        had this name before us: a server may still read some from a connection that we have given up.
-        None: the node had been removed, so what became of the messages in flight cannot be known.
+        This moves the node's version past every version that a transaction in flight expects, also those of an earlier
+        process of this name: a server may still read them from an abandoned connection.
+        None: the node had been removed, so nobody knows which messages in flight were stored.
         """
         if not self._claimed:
             self.bodies.claim()
@@ -78,9 +78,9 @@ class Producer:
             return self._stored(state.seq)
 
     def release(self) -> None:
-        """At the end, with nothing in flight: free what nobody needs, and remove the nodes unless they are named.
+        """Free unused bodies, and remove the nodes unless the producer has a name. Call it with nothing in flight.
 
-        Where somebody still has to read a body, everything stays, and the cleaner takes it when that is over.
+        If a body is still unread, everything stays until the cleaner removes it.
         """
         if not self._claimed:
             return

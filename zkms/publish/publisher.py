@@ -1,8 +1,7 @@
 """All ways to publish: one message, many at once, a stream; for both buses, for transactions, requests and staged jobs.
 
-A message's way: `prepare` checks and packs it; `Batching` lets it share a transaction with others, or a `Packer` puts
-it into a frame; the `Pipeline` stores the frame in the queues of the topic's `Audience`; a `Receipt` tells what became
-of it.
+`prepare` checks and packs a message. `Batching` lets it share a transaction with others, or a `Packer` puts it into a
+frame. The `Pipeline` stores the frame in the queues of the topic's `Audience`, and returns a `Receipt`.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ log = logging.getLogger("zkms.publish")
 MAX_TTL = 10 * 365 * 86_400
 """Seconds: ten years."""
 PackOne = Callable[[Any, int], Packed]
-"""Packs a message; also takes its number in the call, so that `map` counts what is taken at no cost."""
+"""Packs a message; it also takes its number in the call, so that `map` counts the messages at no cost."""
 
 
 class Terms(NamedTuple):
@@ -59,12 +58,12 @@ class Terms(NamedTuple):
     ttl: float | None
 
     def pack(self, data: Any, key: str | None = None, id: str | None = None) -> Packed:
-        """One message, checked and encoded; `InvalidMessage` if it is none."""
+        """Check and encode one message; `InvalidMessage` if that is impossible."""
         return pack(data, key, self.headers, id, self.codec, self.kind.priority, self.ttl)
 
 
 class Publisher:
-    """Publishes for one bus. Thread-safe; what returns a Future waits at most for room to send."""
+    """Publishes for one bus. Thread-safe; methods that return a Future block only while the window is full."""
 
     def __init__(self, context: Context, audience: Audience, pipeline: Pipeline) -> None:
         self._session = context.session
@@ -75,10 +74,10 @@ class Publisher:
         self._batching = Batching(pipeline.send)
         self._streams: set[TopicPublisher] = set()
         self._targets: set[str] = set()
-        """Topics that were found to be such."""
+        """Topics whose names were checked."""
         self._process = os.getpid()
 
-    # -- what is published ---------------------------------------------------------------------------------------
+    # -- preparing -----------------------------------------------------------------------------------------------
 
     def options(
         self,
@@ -93,7 +92,7 @@ class Publisher:
         if_nobody: IfNobody = "raise",
         codec: Codec | None = None,
     ) -> Terms:
-        """Check options, for any number of messages: these are the defaults wherever something is published."""
+        """Check the options of one call; the defaults here are those of every way to publish."""
         due = None if delay is None and at is None else due_at(delay, at, ttl, to_self=to_self)
         self.check(topic)
         if if_nobody not in ("raise", "drop"):
@@ -111,7 +110,7 @@ class Publisher:
         id: str | None = None,
         **options: Unpack[SharedOptions],
     ) -> tuple[Kind, Packed]:
-        """One message, checked and encoded, and what it has in common with those that may travel with it."""
+        """Check and encode one message; also return the kind of the messages that may share its frame."""
         terms = self.options(topic, **options)
         return terms.kind, terms.pack(data, key, id)
 
@@ -123,7 +122,7 @@ class Publisher:
         id: Callable[[Any], str] | None = None,
         **options: Unpack[SharedOptions],
     ) -> tuple[Kind, PackOne]:
-        """The same for any number of messages: what they have in common, and what packs each."""
+        """Check the options for many messages; return their kind, and the function that packs each."""
         kind, headers, codec, ttl = self.options(topic, **options)
         priority = kind.priority
 
@@ -134,7 +133,7 @@ class Publisher:
         return kind, packed
 
     def frame(self, topic: str, data: Any, **options: Unpack[PublishOptions]) -> OutgoingFrame:
-        """One message as a frame for a `Shipment`, whose deadline it is to be given."""
+        """Return one message as a frame for a `Shipment`, which sets its deadline."""
         kind, packed = self.prepare(topic, data, **options)
         return self._pipeline.frame(kind, [packed], 0.0)
 
@@ -147,19 +146,21 @@ class Publisher:
         if topic.__class__ is not str or topic not in self._targets:
             check_topic(topic)
             if is_pattern(topic):
-                raise InvalidArgument(f"{topic!r} is a pattern: subscribe to it, and publish to a topic it stands for")
+                raise InvalidArgument(
+                    f"{topic!r} is a pattern: subscribe to it, and publish to a topic that it matches"
+                )
             if len(self._targets) >= MAX_TOPICS:
                 self._targets.clear()
             self._targets.add(topic)
 
     def allowed(self, timeout: float | None) -> float:
-        """The seconds that a publish may take."""
+        """Return the seconds that a publish may take."""
         return self._config.request_timeout if timeout is None else check_seconds("timeout", timeout)
 
     # -- sending -------------------------------------------------------------------------------------------------
 
     def budget(self, kind: Kind, deadline: float) -> Budget:
-        """Bytes and messages that a frame of this kind may hold, as things are."""
+        """Return the most bytes and messages of a frame of this kind, for the current subscriptions."""
         if kind.due is not None:
             return FRAME_BYTES, FRAME_MESSAGES
         try:
@@ -171,7 +172,7 @@ class Publisher:
         return snapshot.budget
 
     def send(self, kind: Kind, packed: list[Packed], deadline: float) -> Future[Receipt]:
-        """Send one frame; the Future has its receipt, or the reason why it is not stored."""
+        """Send one frame; the Future gets its receipt, or the error if it is not stored."""
         return self._pipeline.send(kind, packed, deadline)
 
     def ship(self, shipment: Shipment) -> None:
@@ -180,7 +181,7 @@ class Publisher:
             raise Closed("the bus is closed")
         self._pipeline.ship(shipment)
 
-    # -- the three ways ------------------------------------------------------------------------------------------
+    # -- one, many, a stream -------------------------------------------------------------------------------------
 
     def publish(
         self, topic: str, data: Any, *, timeout: float | None = None, **options: Unpack[PublishOptions]
@@ -204,7 +205,7 @@ class Publisher:
     def publish_many(
         self, topic: str, messages: Iterable[Any], *, timeout: float | None = None, **options: Unpack[ManyOptions]
     ) -> list[Receipt]:
-        """Store messages in order, several frames in flight; one receipt a message. `timeout` is for each frame.
+        """Store messages in order, with several frames in flight; return a receipt for each. `timeout` is per frame.
 
         If one fails, no more are sent; the error says in its notes how many were stored.
         """
@@ -253,7 +254,7 @@ class Publisher:
         return stream
 
     def close(self, timeout: float) -> None:
-        """The bus is closed: wait for what is on its way, at most `timeout` seconds; then fail the rest."""
+        """Wait for messages in flight, at most `timeout` seconds, then fail the rest."""
         deadline = time.monotonic() + timeout
         for stream in list(self._streams):
             try:
@@ -272,7 +273,7 @@ def pack(
     priority: int = 0,
     ttl: float | None = None,
 ) -> Packed:
-    """One message, checked and encoded; `InvalidMessage` if it is none."""
+    """Check and encode one message; `InvalidMessage` if that is impossible."""
     if priority.__class__ is not int or not 0 <= priority <= MAX_PRIORITY:
         raise InvalidMessage(f"priority must be a whole number from 0 to {MAX_PRIORITY}, not {priority!r:.60}")
     if ttl is not None and (not isinstance(ttl, (int, float)) or not 0 < ttl <= MAX_TTL):
@@ -310,7 +311,7 @@ def publish_all(
     budget: Callable[[float], Budget],
     send: Callable[[list[Packed], float], Future[Receipt]],
 ) -> list[Receipt]:
-    """Pack and send messages in order; one receipt a message. `allowed` is for each frame.
+    """Pack and send messages in order; return a receipt for each. `allowed` is the timeout of each frame.
 
     If one fails, no more are sent; the error says in its notes how many were stored.
     """
@@ -343,10 +344,10 @@ def publish_all(
 
 
 def result(future: Future[Receipt], deadline: float) -> Receipt:
-    """The receipt, waited for; `ConnectionLost` at the deadline."""
+    """Wait for the receipt; `ConnectionLost` at the deadline."""
     try:
         return future.result(max(0.0, deadline - time.monotonic()))
-    except CancelledError as error:  # by us, when it was waited for before
+    except CancelledError as error:  # cancelled below, by an earlier call
         raise ConnectionLost("ZooKeeper did not answer in time") from error
     except TimeoutError as error:
         if not future.done():
@@ -362,6 +363,6 @@ def refuse_duplicate(topic: str, id: str, receipt: Receipt) -> None:
 
 
 def note_stored(error: ZkmsError, futures: Sequence[Future[Receipt]], taken: int) -> None:
-    """Add to the error how many of the messages that were taken are stored."""
+    """Add a note to the error: how many of the messages taken from the caller are stored."""
     stored = sum(f.result().count for f in futures if f.done() and not f.cancelled() and f.exception() is None)
     error.add_note(f"{stored} of the {taken} messages taken were stored")

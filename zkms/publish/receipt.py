@@ -1,7 +1,7 @@
-"""What became of a published message: who has acknowledged it, who has not yet, and who never will.
+"""The receipt of a published message: which subscriptions have acked it, which have not yet, and which never will.
 
-Nothing is watched until somebody asks. An entry that is gone was acked, unless its queue says that it was removed for
-another reason: whoever removes entries otherwise writes the reason into the queue first.
+Nothing is watched until somebody waits. A missing entry was acked, unless its queue names another reason: whoever
+removes entries without an ack writes the reason into the queue first.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ LOST = "its queue is gone"
 UNSEEN = "its entry cannot be told from others: the reply of its transaction was lost, and it is not ours to read"
 LONG_AGO = "it was due long ago, and who got it is not known any more"
 ANSWER = 1.0
-"""Seconds that ZooKeeper has for an answer, however soon the caller wants to go on: wait(0) looks once."""
+"""Seconds that ZooKeeper has for an answer, however short the caller's timeout is: wait(0) looks once."""
 
 
-class Bell(Protocol):
-    """What `look` needs of a Condition."""
+class Wakeable(Protocol):
+    """The part of a Condition that `look` needs."""
 
     def __enter__(self) -> object: ...
 
     def __exit__(self, *exc: Any) -> object: ...
 
     def notify_all(self) -> None:
-        """Wake who waits."""
+        """Wake the waiting caller."""
         ...
 
 
 class _Stored:
-    """What is known of the transaction that put it where it is; shared by the receipts of one frame."""
+    """The transaction that stored the entries; the receipts of one frame share it."""
 
     def __init__(self, zxid: int | None) -> None:
         self.zxid = zxid
-        """If its reply came: an entry or queue made later is another's, whatever its name."""
+        """None if its reply was lost. An entry or queue created later is another one, even if it has the same name."""
 
 
 class Receipt:
-    """A message's way, one entry per subscription. `wait()` looks; the properties tell what was seen last."""
+    """Says which subscriptions have acked a message. `wait()` looks; the properties say what was seen last."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Receipt:
         self.seq = seq
         """Number of the message, or of the first one if this is the receipt of several."""
         self.count = count
-        """How many messages travelled together."""
+        """How many messages shared the frame."""
         self._first = seq
         self._place = 0
         self._queues = dict(queues)
@@ -93,13 +93,13 @@ class Receipt:
         if delayed is not None:
             self._pending[WAITING] = delayed.path(tree)
         self._lock = threading.Lock()
-        self._waiting: list[tuple[set[str], Bell]] = []
-        """Who is to be told when a watch has fired."""
+        self._waiting: list[tuple[set[str], Wakeable]] = []
+        """Callers to wake when a watch fires."""
         self._watches: dict[str, Watch] = {}
-        """Each of them the same in every look, so that a watch that is there already is not added again."""
+        """By name; the same object in every look, so that an existing watch is not added again."""
 
     def at(self, place: int) -> Receipt:
-        """The receipt of one of several messages that travelled together: they share their fate, not their number."""
+        """Return the receipt of one message of the frame: it differs in its number only."""
         if place == 0:
             return self
         one = copy.copy(self)
@@ -108,32 +108,32 @@ class Receipt:
         return one
 
     def each(self) -> list[Receipt]:
-        """One for each message that travelled; the same one, as long as there is nothing that tells them apart."""
+        """Return a receipt for each message of the frame; it is the same one unless there are duplicates."""
         return [self.at(place) for place in range(self.count)] if self._duplicates else [self] * self.count
 
     @property
     def duplicate_of(self) -> str | None:
-        """The message that was stored before under the id that was given; None if this is no duplicate."""
+        """The id of the message that was stored before under the given id; None if this is no duplicate."""
         return self._duplicates.get(self._place)
 
     @property
     def id(self) -> str:
-        """The (first) message's id, unless the publisher gave it one."""
+        """The id of the (first) message, unless the publisher gave it one."""
         return f"{self.producer}:{self.seq}"
 
     @property
     def acked(self) -> tuple[str, ...]:
-        """Subscriptions that are done with it."""
+        """Subscriptions that have acked it."""
         return tuple(self._acked)
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """Subscriptions that have it and did not ack yet."""
+        """Subscriptions that have it and have not acked it yet."""
         return tuple(self._pending)
 
     @property
     def gone(self) -> Mapping[str, str]:
-        """Subscriptions that will never ack, and why: purged, unsubscribed, queue full..."""
+        """Subscriptions that will never ack it, and why: purged, unsubscribed, queue full..."""
         return MappingProxyType(self._gone)
 
     @property
@@ -143,23 +143,23 @@ class Receipt:
 
     @property
     def delayed(self) -> bool:
-        """Whether it was still waiting to become due when we last looked: who gets it is decided then."""
+        """Whether it was not due yet at the last look; its subscriptions are chosen when it is due."""
         return WAITING in self._pending
 
     def __repr__(self) -> str:
         return f"<Receipt {self.id}: {len(self._acked)} acked, {len(self._pending)} pending, {len(self._gone)} gone>"
 
     def wait(self, timeout: float | None = None) -> Receipt:
-        """Return when nobody is pending any more, or after `timeout` seconds; then look at the properties.
+        """Return when no subscription is pending, or after `timeout` seconds; then read the properties.
 
-        Raises `ConnectionLost` if ZooKeeper cannot be asked in that time.
+        Raises `ConnectionLost` if ZooKeeper does not answer in that time.
         """
         deadline = None if timeout is None else time.monotonic() + check_seconds("timeout", timeout)
         return self.wait_until(deadline, ANSWER)
 
     def wait_until(self, deadline: float | None, answer: float = 0.0) -> Receipt:
-        """wait(), by time.monotonic(); ZooKeeper has `answer` seconds for each answer, however near that is."""
-        # Another thread may be looking on behalf of a message that travelled with this one: then it sees for both.
+        """Like wait(), until a time.monotonic(); ZooKeeper has at least `answer` seconds for each answer."""
+        # Another thread may be waiting for a message of the same frame: what it sees is seen for both.
         if not self._lock.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
             return self
         try:
@@ -196,29 +196,29 @@ class Receipt:
                 if not fired:
                     wake.wait(left)
 
-    def look(self, fired: set[str], wake: Bell, seconds: float | None) -> None:
-        """Ask ZooKeeper about those in `fired`, which is emptied, and have `wake` rung when one of the rest is added.
+    def look(self, fired: set[str], wake: Wakeable, seconds: float | None) -> None:
+        """Ask ZooKeeper about the subscriptions in `fired` and empty it; notify `wake` when a watch adds one again.
 
-        For zkms.aio, which does the waiting in between by itself, and has to leave() at the end. Raises
-        `ConnectionLost` after so many seconds.
+        For zkms.aio, which waits in between by itself and calls leave() at the end. Raises `ConnectionLost` after
+        `seconds`.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._lock:
             self._locate(deadline)
             self._look(fired, wake, deadline)
 
-    def leave(self, wake: Bell) -> None:
-        """Ring `wake` no more."""
+    def leave(self, wake: Wakeable) -> None:
+        """Stop notifying `wake`."""
         self._waiting[:] = [each for each in self._waiting if each[1] is not wake]
 
-    def _ring(self, name: str) -> None:
+    def _notify(self, name: str) -> None:
         for fired, wake in tuple(self._waiting):
             with wake:
                 fired.add(name)
                 wake.notify_all()
 
-    def _look(self, fired: set[str], wake: Bell, deadline: float | None) -> None:
-        """Ask for the entries whose watch fired, and for the queues of those that are gone."""
+    def _look(self, fired: set[str], wake: Wakeable, deadline: float | None) -> None:
+        """Read the entries whose watch fired, and the queues of those that are missing."""
         if not any(each[1] is wake for each in self._waiting):
             self._waiting.append((fired, wake))
         with wake:
@@ -228,7 +228,7 @@ class Receipt:
         paths = {name: path for name in names if (path := self._pending[name]) is not None}
         answer = partial(self._session.answer, deadline=deadline)
         for name in names:
-            self._watches.setdefault(name, partial(self._ring, name))
+            self._watches.setdefault(name, partial(self._notify, name))
         asks = {name: self._ask(name, path) for name, path in paths.items()}
         asked = {name: ask() for name, ask in asks.items()}
         removed = [name for name in asks if not self._is_there(name, partial(answer, asked[name], asks[name]))]
@@ -249,7 +249,7 @@ class Receipt:
             self._settle(name, reason)
 
     def _ask(self, name: str, path: str) -> Callable[[], Future[Any]]:
-        """Ask for an entry, or where we may not look at it for its name; watched for its end."""
+        """Return the read of an entry, or of its queue's names if we may not read the entry; it sets a watch."""
         watch = self._watches[name]
         if self._session.rights is None:
             return partial(self._session.exists_async, path, watch)
@@ -258,7 +258,7 @@ class Receipt:
         return partial(self._session.children_async, path.rpartition("/")[0], watch)
 
     def _is_there(self, name: str, answer: Callable[[], Any]) -> bool:
-        """Whether an entry is still where it was put, by the answer to `_ask`."""
+        """Whether an entry still exists, by the answer to `_ask`."""
         made = self._stored.zxid
         if self._session.rights is None:
             stat = answer()
@@ -272,8 +272,8 @@ class Receipt:
         return (made is None or queue.czxid <= made) and str(self._pending[name]).rpartition("/")[2] in names
 
     def _follow(self, deadline: float | None) -> None:
-        """It was due, and has been moved: from here on, look at the queues that it was put into."""
-        assert self._delayed is not None  # noqa: S101 - whatever waits has a place to wait in
+        """Look at the queues from now on: the message was due, and has been moved there."""
+        assert self._delayed is not None  # noqa: S101 - only a delayed message waits
         try:
             data, stat = self._session.get(self._delayed.record(self._tree), deadline=deadline)
             moved = moved_to(self._tree, data)
@@ -296,7 +296,7 @@ class Receipt:
             self._gone[name] = reason
 
     def _locate(self, deadline: float | None) -> None:
-        """Find entries whose paths were lost with the reply of their transaction, by producer and sequence number."""
+        """Find the entries of a transaction whose reply was lost, by producer and sequence number."""
         for name in [name for name, path in self._pending.items() if path is None]:
             queue = self._queues.get(name) or self._tree.queue(name, self.topic)
             try:
@@ -332,7 +332,7 @@ class Receipt:
 
 
 def moved_to(tree: Tree, data: bytes) -> Moved | None:
-    """Who got a message that was due; None if another program wrote that, or it names what is no queue."""
+    """Decode the record of the queues that a due message was moved to; None if another program wrote it."""
     try:
         moved = decode(data, Moved)
     except msgspec.MsgspecError:
@@ -346,7 +346,7 @@ def moved_to(tree: Tree, data: bytes) -> Moved | None:
 
 
 def removal(queue_data: bytes, path: str | None) -> str | None:
-    """Why an entry is gone from a queue, judged by the queue's data; None means that it was acked."""
+    """Return why an entry was removed, by the data of its queue; None if it was acked."""
     try:
         state = decode(queue_data, QueueState)
     except msgspec.MsgspecError:

@@ -1,7 +1,7 @@
-"""A transaction on its way: the frames that it stores, and what else it does.
+"""A publishing transaction: the frames that it stores, and its other operations.
 
-A frame goes to one topic, in one entry for each lane that gets it, or a part of it. Mostly a transaction stores one
-frame; one that was asked for by the user may store several, and ack what they came from.
+A frame goes to one topic. Each queue that gets it, or a part of it, gets one entry. Most transactions store one frame;
+a user's `bus.transaction()` may store several, and ack the messages that they came from.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from zkms.tree.records import IdRecord, encode
 from zkms.zookeeper.operations import MAX_TRANSACTION, Check, Create, Operation, transaction_size
 
 CARRIED_BYTES = 384
-"""Bytes of a frame that its entries' names carry: their readers get it with the event, and need not ask for it."""
+"""The largest frame that is stored in its entries' names: readers get it with the watch event, without a read."""
 COPIED_BYTES = 8 * 1024
-"""Bytes that a frame may cost in copies before it is stored once, for all queues to point to."""
+"""The most bytes of copies of a frame: beyond that it is stored once, as a body that all queues point to."""
 LARGEST_KEPT = MAX_TRANSACTION * 3 // 4 - 16 * 1024
-"""Bytes of a message that is not live: so many still fit into a transaction as a dead letter, in base 64."""
+"""The largest message for durable subscriptions and groups: it must fit into a transaction as a dead letter, in base
+64."""
 OWN_BYTES = 1024
-"""What a transaction has besides: the producer's own operation."""
+"""Bytes of the producer's operation in a transaction."""
 MOST_BYTES = 3
-"""Of a character of a path, in UTF-8: ZooKeeper takes no others."""
+"""Bytes of one character of a path, in UTF-8: ZooKeeper takes no longer ones."""
 Epochs = tuple[int, ...]
 Picks = tuple[int, ...] | None
 
@@ -52,18 +53,18 @@ class OutgoingFrame:
         self.targets: tuple[QueueTarget, ...] = ()
         self.skipped: dict[str, str] = {}
         self.duplicates: dict[int, str] = {}
-        """Places of messages whose ids were stored before, and as what: nobody gets these again."""
+        """Indexes of messages whose ids were stored before, and the ids of the originals: they are not sent again."""
         self.epochs: Epochs = ()
         self.shared = False
         """Whether the frame is stored once, as a body, and the queues get pointers to it."""
         self.delayed: Delayed | None = None
-        """Where it waits, if it is to be published later: see delay.py."""
+        """Where it waits, if it is to be published later: see delayed.py."""
         self.place = 0
-        """Of its first entry among the transaction's operations."""
+        """Index of its first entry among the transaction's operations."""
 
     @property
     def ids(self) -> dict[int, str]:
-        """Places of messages that were given an id, and are no duplicates as far as we know."""
+        """The ids that messages were given, by index, without known duplicates."""
         return {
             place: message.id
             for place, message in enumerate(self.packed)
@@ -71,7 +72,7 @@ class OutgoingFrame:
         }
 
     def number(self, producer: str, seq: int) -> int:
-        """Its messages' numbers begin with `seq`; returns the last one."""
+        """Number its messages from `seq` on, and return the last number."""
         self.seq, self.at = seq, time.time()
         first: dict[str, int] = {}
         for place, given in self.ids.items():
@@ -80,12 +81,12 @@ class OutgoingFrame:
         return seq + len(self.packed) - 1
 
     def operations(self, tree: Tree, producer: str, snapshot: Members, overhead: int) -> list[Operation]:
-        """What stores it for its targets; the first is the check of the topic's epoch, then comes an entry for each.
+        """Return the operations that store it: first the check of the topic's epoch, then one entry for each target.
 
-        `overhead` is the session's for each operation, when it comes to the size.
+        `overhead` is the number of bytes that the session adds to each operation.
         """
         self.epochs = epochs(snapshot)
-        said = self.topic if snapshot.patterns else None  # a pattern's queue does not say which topic it was
+        said = self.topic if snapshot.patterns else None  # a pattern's queue does not name the topic
         whole = self.encode(producer, None, said)
         self.size = len(whole)
         copies = sum(target.picks is None for target in self.targets)
@@ -97,7 +98,7 @@ class OutgoingFrame:
         operations: list[Operation] = [checks[0]]
         for target in self.targets:
             picks, readers = target.picks, target.member.acl
-            # Names can be read by all producers, so they carry nothing that is for one subscriber alone.
+            # All producers can read names, so a frame for one subscriber alone is not put into the name.
             form = (picks, True) if readers else picks
             if form not in encoded:
                 raw = whole if picks is None else self.encode(producer, picks, said)
@@ -120,7 +121,7 @@ class OutgoingFrame:
         return operations
 
     def _checks(self, tree: Tree, snapshot: Members) -> tuple[Check, ...]:
-        """That nobody has come or gone since the snapshot: to the topic, to the list of patterns, to each pattern."""
+        """Check the snapshot's epochs: the topic's, the list of patterns', and each pattern's."""
         return (
             Check(tree.topic(self.topic), snapshot.epoch),
             Check(tree.subscribers, snapshot.roll),
@@ -128,7 +129,7 @@ class OutgoingFrame:
         )
 
     def _excess(self, operations: list[Operation], overhead: int) -> int:
-        """The bytes by which a transaction is too large; 0 or less if it is not. Small ones are not measured."""
+        """Return by how many bytes a transaction is too large, 0 or less if it fits; small ones are only estimated."""
         if not self.ids and all(target.picks is None and not target.member.acl for target in self.targets):
             longest = max(len(operation.path) for operation in operations)
             if len(operations) * (MOST_BYTES * longest + self.size + overhead + OWN_BYTES) <= MAX_TRANSACTION:
@@ -136,13 +137,13 @@ class OutgoingFrame:
         return transaction_size(operations, overhead) + OWN_BYTES - MAX_TRANSACTION
 
     def _body_acl(self) -> bytes:
-        """For all who are pointed to it."""
-        if not self.targets[0].member.acl:  # then nobody has one
+        """Return the ACL that lets every target with a pointer read the body."""
+        if not self.targets[0].member.acl:  # then no target has one
             return b""
         return acl(tuple(entry for target in self.targets if target.picks is None for entry in target.member.acl))
 
     def remember(self, tree: Tree, producer: str) -> list[Operation]:
-        """What keeps its messages' ids from being stored again, and the log by which they are forgotten."""
+        """Return the operations that store its messages' ids, and the log by which the cleaner forgets them."""
         if not self.ids:
             return []
         hashes = " ".join(id_hash(given) for given in self.ids.values())
@@ -155,18 +156,18 @@ class OutgoingFrame:
         ]
 
     def body(self, producer: str) -> tuple[str, int]:
-        """Where its body is kept, if it has one."""
+        """Producer and number of its body, if it has one."""
         return producer, self.seq
 
     def encode(self, producer: str, picks: Picks, topic: str | None) -> bytes:
-        """The frame, or the part of it that some get."""
+        """Encode the frame, or the messages at `picks` of it."""
         messages = self.packed if picks is None else [self.packed[place] for place in picks]
         return frames.encode(producer, self.seq, self.at, messages, picks, topic)
 
     def _entry(
         self, picks: Picks, raw: bytes, body: tuple[str, int] | None, *, carry: bool = True
     ) -> tuple[str, bytes]:
-        """The name of a queue entry but for its sequence, and its data."""
+        """Return the name of a queue entry without its sequence, and its data."""
         messages = self.packed if picks is None else [self.packed[place] for place in picks]
         last = max(message.expires or math.inf for message in messages)
         carried = raw if carry and len(raw) <= CARRIED_BYTES and not body else None
@@ -181,42 +182,42 @@ class OutgoingFrame:
         return name, b"" if body or carried else raw
 
     def queues(self, tree: Tree) -> dict[str, str]:
-        """By the names that its receipt has for them: the queues that get it."""
+        """The paths of the queues that get it, by their names in the receipt."""
         return {target.name_for(self.topic): tree.queue(*target.queue) for target in self.targets}
 
 
 class Shipment:
-    """A transaction: one number of the producer's for each of its messages, so it is stored once or not at all."""
+    """A transaction; each of its messages has a number of the producer, so it is stored once or not at all."""
 
     def __init__(self, frames: list[OutgoingFrame], deadline: float, also: list[Operation] | None = None) -> None:
         self.frames = frames
         self.deadline = deadline
         self.also = also or []
-        """What it does besides, last."""
+        """Other operations, which come last."""
         self.last = 0
-        """The producer's number after it."""
+        """The producer's sequence number when it is stored."""
         self.settled = True
         self.error: BaseException | None = None
         self.stored: Future[None] = Future()
-        """Done when it is stored; has the reason if it is not."""
+        """Done when it is stored; has the error if it is not."""
 
     @classmethod
     def of_one(cls, topic: str, packed: list[Packed], without: str | None, drop: bool, deadline: float) -> Shipment:
-        """A transaction that stores one frame, and does nothing else."""
+        """Return a transaction that only stores one frame."""
         return cls([OutgoingFrame(topic, packed, without=without, drop=drop, deadline=deadline)], deadline)
 
     @property
     def size(self) -> int:
-        """Bytes, about."""
+        """Its approximate size in bytes."""
         return sum(frame.size for frame in self.frames)
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Whether all its callers have stopped waiting."""
         return bool(self.frames) and all(frame.future.cancelled() for frame in self.frames)
 
     def fail(self, error: BaseException) -> None:
-        """Tell whoever waits that it is not stored."""
+        """Pass the error to its callers: it is not stored."""
         for frame in self.frames:
             if frame.future.set_running_or_notify_cancel():
                 frame.future.set_exception(error)
@@ -224,5 +225,5 @@ class Shipment:
 
 
 def epochs(snapshot: Members) -> Epochs:
-    """All that tells this snapshot from an older one, but for the list of patterns."""
+    """Return all epochs of a snapshot: the topic's, and each pattern's."""
     return snapshot.epoch, *(epoch for _, epoch in snapshot.patterns)

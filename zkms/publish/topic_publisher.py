@@ -1,12 +1,12 @@
-"""A publisher for a stream of messages: packs what comes within moments into frames, and tells what became of each.
+"""A publisher for a stream of messages: it packs messages into frames, and returns a `Sent` for each message.
 
     with bus.publisher("prices") as prices:
         for price in ticker:
             prices.send(price)
 
-`send()` returns at once. A frame leaves when it is full, or `linger` seconds after its first message; while ZooKeeper
-is busy with the frames before it, it fills further. At most `max_in_flight` messages, and `MAX_BYTES`, are on their
-way: past that, send() waits. Messages are stored in the order of sending, and each once (see publisher.py).
+`send()` returns at once. A frame is sent when it is full, or `linger` seconds after its first message; while ZooKeeper
+is busy with earlier frames, it fills further. At most `max_in_flight` messages and `MAX_BYTES` are in flight: beyond
+that, send() waits. Messages are stored in the order of sending, and each once (see pipeline.py).
 
 Thread: `zkms-stream-TOPIC` packs and sends.
 """
@@ -31,19 +31,19 @@ from zkms.publish.receipt import Receipt
 
 log = logging.getLogger("zkms.publish")
 MAX_BYTES = 16 * 1024 * 1024
-"""Bytes on their way at the most."""
+"""The most bytes in flight."""
 
 
 class Send(Protocol):
-    """Sends a frame of the stream's topic."""
+    """Sends a frame to the stream's topic."""
 
     def __call__(self, packed: list[Packed], deadline: float) -> Future[Receipt]:
-        """The receipt to come."""
+        """Return the receipt to come."""
         ...
 
 
 class Sent:
-    """One message of a stream: on its way, stored, or failed."""
+    """One message of a stream: in flight, stored, or failed."""
 
     __slots__ = ("_frame", "_place")
 
@@ -56,7 +56,7 @@ class Sent:
         return self._frame.future.done()
 
     def result(self, timeout: float | None = None) -> Receipt:
-        """Wait until it is stored and return its receipt, or raise why it is not."""
+        """Wait until it is stored and return its receipt; raise the error if it is not."""
         timeout = None if timeout is None else check_seconds("timeout", timeout)
         try:
             return self._frame.future.result(timeout).at(self._place)
@@ -75,13 +75,13 @@ class Sent:
 
 @dataclass(slots=True, eq=False)
 class _Frame(Packer):
-    """The messages that wait for the same answer."""
+    """Messages that share a frame, and so an answer."""
 
     begun: float = field(default_factory=time.monotonic)
     future: Future[Receipt] = field(default_factory=Future)
 
     def __post_init__(self) -> None:
-        self.future.set_running_or_notify_cancel()  # nobody can cancel it for the others
+        self.future.set_running_or_notify_cancel()  # no caller can cancel it for the others
 
 
 class TopicPublisher:
@@ -113,9 +113,9 @@ class TopicPublisher:
         self._full: list[_Frame] = []
         self._messages = 0
         self._bytes = 0
-        """What is on its way: send() waits for room."""
+        """Messages and bytes in flight: send() waits for room."""
         self._unsettled = 0
-        """Messages whose senders have not been told: flush() and close() wait for them."""
+        """Messages whose result is not set yet: flush() and close() wait for them."""
         self._frame_budget = budget(time.monotonic() + timeout)
         self._hurry = False
         self._closing = False
@@ -130,9 +130,9 @@ class TopicPublisher:
     def send(
         self, data: Any, *, key: str | None = None, headers: Mapping[str, str] | None = None, id: str | None = None
     ) -> Sent:
-        """Put a message on its way; waits only while `max_in_flight` are.
+        """Send a message; waits only while `max_in_flight` messages are in flight.
 
-        Raises `Timeout` if there was no room for it in time; it is not sent then.
+        Raises `Timeout` if there was no room for it in time; then it is not sent.
         """
         packed = self._pack(data, key, headers, id)
         size = packed.size
@@ -144,11 +144,11 @@ class TopicPublisher:
     # For zkms.aio, which waits for room in its own way.
 
     def pack(self, data: Any, key: str | None, headers: Mapping[str, str] | None, id: str | None) -> Packed:
-        """A message as send() would send it."""
+        """Return a message as send() packs it."""
         return self._pack(data, key, headers, id)
 
     def send_at_once(self, packed: Packed) -> Sent | None:
-        """Put it on its way, or None if there is no room: `answered` is called when there may be."""
+        """Send a message, or return None if there is no room: `answered` is called when there may be."""
         size = packed.size
         with self._changed:
             if self._roomy(size):
@@ -181,7 +181,7 @@ class TopicPublisher:
         )
 
     def _await_room(self, size: int) -> None:
-        self._hurry = True  # whoever waits for room does not wait for company
+        self._hurry = True  # send the open frame at once, to make room
         self._changed.notify_all()
         if not self._changed.wait_for(lambda: self._roomy(size), self._timeout):
             raise Timeout(
@@ -190,7 +190,7 @@ class TopicPublisher:
             )
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when all that was sent so far is stored or has failed; `Timeout` after `timeout` seconds."""
+        """Wait until every message sent so far is stored or has failed; `Timeout` after `timeout` seconds."""
         if self._process != os.getpid():
             raise UsedAfterFork
         timeout = self._timeout if timeout is None else check_seconds("timeout", timeout)
@@ -201,9 +201,9 @@ class TopicPublisher:
                 raise Timeout(f"{self._messages} messages to {self.topic!r} are still on their way")
 
     def close(self, timeout: float | None = None) -> None:
-        """Take no more messages, and wait until those on their way are stored or have failed. Safe to call again."""
+        """Take no more messages, and wait until those in flight are stored or have failed. Safe to call again."""
         if self._process != os.getpid():
-            return  # a forked child has nothing to close: what is on its way is the parent's
+            return  # a forked child has nothing to close: the messages in flight are the parent's
         timeout = self._timeout if timeout is None else check_seconds("timeout", timeout)
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -234,7 +234,7 @@ class TopicPublisher:
             try:
                 budget = self._budget(deadline)
                 sent = self._send(frame.packed, deadline)
-            except Exception as error:  # noqa: BLE001 - whoever looks at the message gets it
+            except Exception as error:  # noqa: BLE001 - the message's `Sent` raises it
                 self._finish(frame, None, error)
                 continue
             with self._changed:
@@ -244,7 +244,7 @@ class TopicPublisher:
             sent.add_done_callback(lambda answer, frame=frame: self._answered(frame, answer))  # type: ignore[misc]
 
     def _next(self) -> _Frame | None:
-        """The next frame to send: a full one, or the open one when its time has come; None at the end."""
+        """Return the next frame to send: a full one, or the open one after `linger`; None at the end."""
         with self._changed:
             while True:
                 if self._full:
@@ -271,7 +271,7 @@ class TopicPublisher:
             self._finish(frame, answer.result(), None)
 
     def _finish(self, frame: _Frame, receipt: Receipt | None, error: BaseException | None) -> None:
-        """Make room before anybody is told: a callback may want to send the next one."""
+        """Make room first, then set the result: a callback may send the next message."""
         count = len(frame.packed)
         with self._changed:
             self._messages -= count

@@ -1,12 +1,12 @@
-"""Reads a durable subscription by place, for a reader that keeps its place itself, such as a streaming query.
+"""Reads a durable subscription by position, for a reader that stores its position itself, such as a streaming query.
 
-A place is the number of an entry and of a message in it. ZooKeeper numbers the entries of a queue as they are stored,
-and never gives a number again: what is between two places is the same whenever one looks, whatever was published
-since. Nothing is removed before `ack(place)`, and then only what is before that place.
+A position (`CursorPlace`) is the sequence of an entry and the index of a message in it. ZooKeeper numbers the entries
+of a queue as they are stored, and never uses a number again: so the messages between two positions are always the same,
+whatever was published since. `ack(place)` removes what is before that position, and nothing is removed earlier.
 
-The cursor is the only reader of the subscription, as every reader of a durable subscription is: it is a member, has
-claimed the ledger, and its acks are refused once somebody else claims it. A number that is missing was removed by
-others; that is an error, or at least a warning, never silence.
+The cursor owns the subscription like any reader of a durable one: it is a member, has claimed the ledger, and its acks
+are refused once another process claims it. A missing number was removed by another client; this is an error, or at
+least a warning.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ POLL = 0.2
 
 
 class Missing(ZkmsError):
-    """Messages between two places are not there any more, and nobody has read them here."""
+    """Messages between two positions were removed before this cursor has read them."""
 
     def __init__(self, topic: str, name: str, what: str) -> None:
         super().__init__(f"{name!r} of {topic!r}: {what}")
@@ -63,18 +63,18 @@ class Missing(ZkmsError):
 
 
 class CursorPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Before a message: all entries below `entry` lie before it, and the first `message` messages of that one."""
+    """A position: after all entries below `entry`, and after the first `message` messages of that entry."""
 
     queue: int
-    """The transaction that made the queue: one that was made anew numbers its entries anew."""
+    """The transaction that created the queue: a new queue numbers its entries anew."""
     entry: int
     message: int = 0
     at: int = 0
-    """When it was decided on, in seconds since the epoch: what had expired by then is left out, now and ever after."""
+    """When it was chosen, in seconds since the epoch: messages that had expired by then are always left out."""
 
 
 class CursorParts(Protocol):
-    """What a bus is made of, as far as a cursor needs it."""
+    """The parts of a bus that a cursor needs."""
 
     @property
     def context(self) -> Context: ...
@@ -87,32 +87,32 @@ class CursorParts(Protocol):
 
 
 class _Listing(NamedTuple):
-    """A queue at one moment."""
+    """The entries of a queue at one moment."""
 
     made: int
     created: int
-    """Entries that were ever put there: the number of the next."""
+    """The number of entries ever created, which is the sequence of the next."""
     entries: list[Entry]
     numbers: list[int]
     strangers: int
-    """Znodes that are not ours, but have been given a number too."""
+    """Znodes that zkms did not create, and that took a number too."""
 
     def between(self, first: int, last: int) -> list[Entry]:
-        """Entries with these numbers, without the last."""
+        """Return the entries from `first` to before `last`."""
         return self.entries[bisect_left(self.numbers, first) : bisect_left(self.numbers, last)]
 
     def absent(self, first: int, last: int) -> int:
-        """How many of these numbers no entry has, without the last."""
+        """Return how many numbers from `first` to before `last` have no entry."""
         return max(0, last - first) - len(self.between(first, last))
 
     def removed(self, first: int, last: int, state: QueueState) -> int:
-        """The same without those that expired."""
+        """Return the same without expired entries."""
         over = sum(self.absent(max(first, start), min(last, end + 1)) for start, end in state.expired)
         return max(0, self.absent(first, last) - over)
 
 
 class _Done:
-    """An ack as the ownership takes it: of a whole entry, or of this part."""
+    """An ack for `Ownership.mark`: of a whole entry, or of this part."""
 
     def __init__(self, path: str, sequence: int, part: Part | None, tell: Tell | None) -> None:
         self.path = path
@@ -133,7 +133,7 @@ class _Done:
 
 
 class _Claimant:
-    """What a `GroupMember` takes for its consumer: it only keeps the claim."""
+    """Takes the place of a consumer for `GroupMember`, and only stores the claim."""
 
     pace = 0.0
 
@@ -145,13 +145,13 @@ class _Claimant:
         self.claimed = path, claimed
 
     def end(self, number: int, timeout: float) -> None:
-        """It has no dispatchers."""
+        """Do nothing: there are no dispatchers."""
 
     def removed(self) -> None:
-        """The cursor looks for itself."""
+        """Do nothing: the cursor notices it itself."""
 
     def release_rest(self) -> None:
-        """It has nothing to store."""
+        """Do nothing: there is nothing to store."""
 
     def tend(self) -> bool:
         return False
@@ -189,24 +189,24 @@ class Cursor:
         self._member: GroupMember | None = None
         self._ownership: Ownership | None = None
         self._trail: CursorTrail | None = None
-        """Where a trail is recorded."""
+        """None if no trail is recorded."""
         self._flag: tuple[int, FullFlag] | None = None
-        """The full flag to clear for the gap of this number; kept until it is known to be cleared."""
+        """The full flag to clear, and the sequence of its gap; kept until it is known to be cleared."""
         self._generation = 0
         self._verified = 0.0
 
     # -- life ----------------------------------------------------------------------------------------------------
 
     def open(self, *, takeover: bool = False, patience: float | None = None) -> None:
-        """Subscribe, unless that is done, and become the only reader.
+        """Subscribe if necessary, and become the owner.
 
-        `SubscriptionInUse` if another process reads it, also after `patience` seconds: by default as long as ZooKeeper
-        may take to find out that the last reader was killed.
+        `SubscriptionInUse` if another process still reads it after `patience` seconds: by default as long as ZooKeeper
+        may take to notice that the last reader was killed.
         """
         request = SubscribeOptions(topic=self.topic, name=self.name)
         request.check()
         found = self._durable_registration.find(self.topic, self.name)
-        if found is None or found.kind != "durable":  # else it is used as it is, whatever its limits and selectors
+        if found is None or found.kind != "durable":  # else it is used with its own limits and selector
             found, _ = self._durable_registration.subscribe(request)
         member = GroupMember(self._context, self._live_registration, self.topic, self.name, found, self._claimant)
         deadline = time.monotonic() + (2 * self._session.timeout + 5 if patience is None else patience)
@@ -219,7 +219,7 @@ class Cursor:
         except BaseException:
             member.leave()
             raise
-        assert self._claimant.claimed is not None  # noqa: S101 - nobody else has it, so we do
+        assert self._claimant.claimed is not None  # noqa: S101 - there is no other owner, so we are
         path, claimed = self._claimant.claimed
         self._member, self._generation = member, self._session.generation
         self._ownership = Ownership(self._session, path, claimed, lambda reason: log.warning("%s: %s", path, reason))
@@ -234,7 +234,7 @@ class Cursor:
         self._session.listen(self._changed)
 
     def close(self) -> None:
-        """Let the next one read; what was not acked stays."""
+        """Release the subscription; unacked messages stay."""
         ownership, member, self._ownership, self._member = self._ownership, self._member, None, None
         if ownership is None or member is None:
             return
@@ -244,14 +244,14 @@ class Cursor:
         member.leave()
 
     def _changed(self) -> None:
-        """On the connection's thread."""
+        """Handle a change of the session's state, on the connection's thread."""
         ownership = self._ownership
         self._news.set()
         if ownership is not None and self._session.state is State.CONNECTED:
             ownership.reconnected()
 
     def _ours(self) -> Ownership:
-        """The ownership, or `Closed` if another process has taken the subscription over."""
+        """Return the ownership; `Closed` if another process has taken the subscription over."""
         ownership, member = self._ownership, self._member
         if ownership is None or member is None:
             raise Closed("the cursor is closed")
@@ -266,10 +266,10 @@ class Cursor:
             raise Closed(f"{self.name!r} of {self.topic!r} is not read here any more: {ownership.lost}")
         return ownership
 
-    # -- places --------------------------------------------------------------------------------------------------
+    # -- positions -----------------------------------------------------------------------------------------------
 
     def begin(self) -> CursorPlace:
-        """The place before the first message that is not acked."""
+        """Return the position before the first unacked message."""
         ownership, here = self._ours(), self._look()
         if not here.entries:
             return CursorPlace(queue=here.made, entry=here.created)
@@ -280,7 +280,7 @@ class Cursor:
         )
 
     def end(self) -> CursorPlace:
-        """The place behind all that is there now."""
+        """Return the position after the last entry."""
         self._ours()
         here = self._look()
         return CursorPlace(queue=here.made, entry=here.created)
@@ -288,7 +288,7 @@ class Cursor:
     def advance(
         self, start: CursorPlace, most: int | None = None, until: CursorPlace | None = None, wait: float = 0.0
     ) -> CursorPlace:
-        """The place up to `most` messages behind `start`, and not behind `until`; `start` itself if nothing is there.
+        """Return the position up to `most` messages after `start`, at most `until`; `start` itself if there are none.
 
         Waits up to `wait` seconds for the first message.
         """
@@ -321,7 +321,7 @@ class Cursor:
         return CursorPlace(queue=here.made, entry=0)
 
     def slices(self, start: CursorPlace, end: CursorPlace) -> list[Slice]:
-        """What lies between two places, in order: the same at every call until `end` is acked."""
+        """Return the messages between two positions, in order: the same at every call until `end` is acked."""
         ownership, here = self._ours(), self._look()
         if end.queue != here.made:
             self._missed("the subscription was given up, and made anew, since this batch was planned")
@@ -343,7 +343,7 @@ class Cursor:
         return found
 
     def _check_numbers(self, here: _Listing, first: int, last: int) -> None:
-        """`Missing` if there are numbers that no entry has, for another reason than their time being over."""
+        """Raise `Missing` if entries are missing for another reason than expiry."""
         absent = here.absent(first, last)
         if not absent:
             return
@@ -370,7 +370,7 @@ class Cursor:
     # -- acks ----------------------------------------------------------------------------------------------------
 
     def ack(self, place: CursorPlace) -> None:
-        """Ack all that is before this place: it is removed, and that is stored when this returns."""
+        """Ack and remove all messages before this position; this is stored when the call returns."""
         ownership, here = self._ours(), self._look()
         if place.queue != here.made:
             return
@@ -383,7 +383,7 @@ class Cursor:
             if part != before:
                 parts.append((entry, part))
         self._store(ownership, parts, self._look_at(ownership, place, [entry for entry, _ in parts]))
-        if flagging:  # publishers would find it full before that; and who dies here leaves the gap for the next one
+        if flagging:  # after the acks, which make room; a reader that dies here leaves the gap for the next one
             last = flagging[-1].sequence
             if self._flag is None or self._flag[0] != last:
                 self._flag = last, FullFlag(self._session, self._tree, self.topic, self.name)
@@ -408,7 +408,7 @@ class Cursor:
                 raise Closed(f"{self.name!r} of {self.topic!r} is not read here any more: {error}") from error
 
     def _look_at(self, ownership: Ownership, place: CursorPlace, entries: Sequence[Entry]) -> dict[int, Tell]:
-        """Record what is delivered; returns how to record that it is acked. Nothing where no trail is recorded."""
+        """Record what is delivered, and return the functions that record its acks; {} without a trail."""
         if self._trail is None:
             return {}
         slices = []
@@ -420,10 +420,10 @@ class Cursor:
                 slices.append(Slice(self._path(entry), 0, last, done))
         return self._trail.look(slices, place.at)
 
-    # -- looking -------------------------------------------------------------------------------------------------
+    # -- listing -------------------------------------------------------------------------------------------------
 
     def _look(self) -> _Listing:
-        """The queue as it is; listed again only after a change."""
+        """Return the listing of the queue, which is read again only after a change."""
         if self._listing is not None and not self._news.is_set():
             return self._listing
         self._news.clear()
@@ -431,7 +431,7 @@ class Cursor:
             names, stat = self._session.children(self._queue, self._news.set)
         except NodeMissing as error:
             raise NotSubscribed(self.topic, f"the subscription {self.name!r} was given up by somebody") from error
-        created = count_created(stat)  # also what others than publishers created
+        created = count_created(stat)  # this counts znodes of other programs too
         entries = sorted(entry for entry in map(parse_entry, names) if not entry.foreign and entry.sequence < created)
         if len(entries) < len(names):
             log.warning("%s has %d znodes that are not ours: left alone", self._queue, len(names) - len(entries))
@@ -446,14 +446,14 @@ class Cursor:
         try:
             return decode(self._session.get(path)[0], GapRecord)
         except (NodeMissing, Unauthorised, msgspec.MsgspecError):
-            return GapRecord("it cannot be told what")
+            return GapRecord("for an unknown reason")
 
     def _state(self) -> QueueState:
         return read_record(self._session.get(self._queue)[0], QueueState, self._queue)
 
 
 def _part(before: Part | None, message: int, count: int) -> Part:
-    """How far an entry is acked whose first messages are acked now."""
+    """Return the acked part of an entry after its first `message` messages are acked."""
     done = ((1 << message) - 1) | (0 if before is None else mask_of(before, count))
     first = (~done & (done + 1)).bit_length() - 1
     more = done >> first

@@ -1,9 +1,9 @@
-"""Records in the trail what a reader by place has acked, each message once.
+"""Records in the trail what a cursor has acked, each message once.
 
-A batch may be read any number of times, by any number of tasks, before it is acked. So neither planning nor reading is
-recorded, but the ack. Before it is sent, each message is recorded as `delivered`, and what was left out as `expired`: a
-process that is killed while its ack is under way has recorded it, or the trail knows that lines are missing. Once the
-ack is stored, they are `acked`. If it never is, they are delivered again, and recorded as `redelivered`.
+A batch may be read any number of times, by any number of tasks, before it is acked. So the ack is recorded, not the
+reads. Before it is sent, each message is recorded as `delivered`, or as `expired` if it was left out: a process that is
+killed while its ack is in flight has recorded it, or the trail knows that lines are missing. When the ack is stored,
+the messages are recorded as `acked`. If it never is, they are delivered again, and recorded as `redelivered`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from zkms.tree.paths import Tree
 from zkms.zookeeper.session import Session
 
 Tell = Callable[[int | None], None]
-"""Called with the transaction that has stored it, if that is known."""
+"""Records an ack; takes the transaction that stored it, if that is known."""
 
 
 class CursorTrail:
@@ -43,7 +43,7 @@ class CursorTrail:
         self._partition: dict[str, Any] = {"kind": "durable", "partition": 0, "epoch": ownership.since}
         self._told: dict[int, int] = {}
         self._acked: dict[int, int] = {}
-        """The bits of what was recorded, by entry: an ack that is sent again is not recorded again."""
+        """By entry, the bits of the recorded messages: an ack that is sent again is not recorded again."""
 
     def began(self, zxid: int) -> None:
         """Record that the subscription is ours from this transaction on."""
@@ -54,13 +54,13 @@ class CursorTrail:
         self._trail.note("gap", sub=self._name, topic=self._topic, kind="durable", reason=reason)
 
     def look(self, slices: Sequence[Slice], at: int) -> dict[int, Tell]:
-        """Record that these are delivered; what had expired at `at` was left out.
+        """Record these messages as delivered, or as expired if they were at `at`.
 
-        Returns by the number of an entry how to record that its slice is acked.
+        Returns, by the entry's sequence, the function that records its slice as acked.
         """
         tellers: dict[int, Tell] = {}
         for part, entry, found in read_slices(self._session, self._tree, slices):
-            if isinstance(found, bytes):  # else another has removed it, who can tell
+            if isinstance(found, bytes):  # else it was removed by another client, which has recorded it
                 tellers[entry.sequence] = self._deliver(part, entry, found, at)
         first = min(tellers, default=0)
         for told in (self._told, self._acked):
@@ -79,7 +79,7 @@ class CursorTrail:
             if new:
                 self._trail.set_aside(self._name, self._topic, entry, error.reason, "durable")
             return lambda _zxid: None
-        bare = msgspec.structs.replace(found, data=[])  # their data are not needed any more
+        bare = msgspec.structs.replace(found, data=[])  # frees the data, which is not needed any more
         known = {
             "sub": called(self._name, self._topic),
             "topic": found.topic or self._topic,
@@ -99,7 +99,7 @@ class CursorTrail:
         self._watermark.reach(entry.priority, entry.sequence)
 
         def passed(zxid: int | None) -> None:
-            """On the connection's thread."""
+            """Record the ack, on the connection's thread."""
             if read := _untold(self._acked, entry, wanted & ~late):
                 self._trail.note("acked", zxid=zxid, **known, **_numbers(bare, read))
             if part.last < entry.messages:
@@ -109,14 +109,14 @@ class CursorTrail:
 
 
 def _untold(told: dict[int, int], entry: Entry, bits: int) -> int:
-    """Those of these messages that were not recorded before; they count as recorded from now on."""
+    """Return the bits of the messages that were not recorded before, and mark them as recorded."""
     before = told.get(entry.sequence, 0)
     told[entry.sequence] = before | bits
     return bits & ~before
 
 
 def _numbers(frame: Frame, bits: int) -> dict[str, Any]:
-    """Which messages these are, as a line of a trail says it."""
+    """Return the numbers of these messages as fields of a trail's line."""
     places = [place for place in range(bits.bit_length()) if bits >> place & 1]
     numbers = places if frame.numbers is None else [frame.numbers[place] for place in places]
     steps = [number - numbers[0] for number in numbers]

@@ -1,4 +1,4 @@
-"""Reads entries of a queue by name, several at a time: what a reader by place, and its trail, look at."""
+"""Reads entries of a queue by name, several at a time, for the cursor's readers and for its trail."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from zkms.zookeeper.recipes import read_many
 from zkms.zookeeper.session import Session
 
 WINDOW = 32
-"""Reads that are under way at a time."""
+"""The most reads in flight."""
 
 
 class Slice(NamedTuple):
-    """Messages of one entry: those from `first` up to, and without, `last` whose bits are not set in `done`."""
+    """Messages of one entry: from `first` to before `last`, without those whose bits are set in `done`."""
 
     path: str
     first: int
@@ -26,11 +26,11 @@ class Slice(NamedTuple):
 
 
 Found = bytes | NodeMissing | Unauthorised
-"""What is in an entry, nothing if its body is gone; or why it cannot be read."""
+"""The frame of an entry, b"" if its body is missing; or why it cannot be read."""
 
 
 def read_slices(session: Session, tree: Tree, slices: Sequence[Slice]) -> Iterator[tuple[Slice, Entry, Found]]:
-    """What is in the entries of these slices, in order; some are read at a time."""
+    """Yield the entries of these slices with their frames, in order; `WINDOW` of them are read at a time."""
 
     def refused(_slice: Slice, error: StoreError) -> None:
         if not isinstance(error, Unauthorised):
@@ -52,7 +52,7 @@ def _source(tree: Tree, each: Slice, entry: Entry) -> str:
 
 
 def _read_again(session: Session, tree: Tree, each: Slice, entry: Entry) -> Found:
-    """What is there once the server has caught up, which a transaction makes sure of."""
+    """Read an entry after a transaction, which makes sure that the server is up to date."""
     try:
         session.multi([Check(tree.messages, -1)])
         return session.get(_source(tree, each, entry))[0]

@@ -1,15 +1,15 @@
-"""Staged publishing: many processes put messages aside, one publishes all of them, each exactly once.
+"""Staged publishing: many processes stage messages, one publishes all of them, each exactly once.
 
-A job has a name, and runs numbered batches. For each, processes stage: messages are put aside in ZooKeeper, in chunks,
-each process under a name of its own, so that one that fails leaves nothing that counts. Then one process commits:
+A job has a name, and runs numbered batches. For each batch, processes stage messages: they store them in ZooKeeper in
+chunks, each process under its own name, so that chunks of a failed process are ignored. Then one process commits:
 
-    1. it writes down in the job's znode which chunks are to be published, in which order;
+    1. it writes the chunks to publish, in their order, into the job's znode;
     2. it publishes them, one transaction after another;
-    3. it writes down that the batch is done, and removes what was staged.
+    3. it writes that the batch is done, and removes the chunks.
 
-A commit that is killed in 2 is finished by the next one. The producer is the job's own, and every transaction moves its
-sequence number on: the number says exactly how many messages have been stored. A fence comes first, so that a commit
-that was only thought dead cannot go on beside it. A batch that is done is not done again, whoever asks.
+If a commit is killed in step 2, the next one finishes it. Each job has its own producer, whose sequence number says
+exactly how many messages have been stored. A commit fences first, so that an earlier one that is still alive cannot
+publish in parallel. A finished batch is never published again.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ from zkms.zookeeper.operations import Create, Delete, Operation, SetData
 from zkms.zookeeper.recipes import attempt, create_if_missing
 from zkms.zookeeper.session import Session
 
-log = logging.getLogger("zkms.staging")
+log = logging.getLogger("zkms.replay")
 CHUNK_BYTES = 128 * 1024
 CHUNK_MESSAGES = 2000
 MESSAGE_BYTES = 192 * 1024
-"""Of one message: it has to fit into a transaction with the names of the queues."""
+"""The largest message: it must fit into a transaction with the names of the queues."""
 BUFFERED_BYTES = 8 * 1024 * 1024
-"""Of all topics together, before a chunk is written that is not full."""
+"""The most bytes in memory, all topics together: beyond that a chunk is written before it is full."""
 DEFAULT_BYTES = 64 * 1024 * 1024
-"""Staged for one run, if nothing else is said: ZooKeeper keeps it in memory."""
+"""The most bytes staged for one run by default: ZooKeeper keeps them in memory."""
 REMEMBERED = 30 * 86400.0
-"""Seconds that a job which is done is remembered, so that it is not done again."""
+"""Seconds for which a finished job is remembered, so that it is not repeated."""
 ABANDONED = 86400.0
-"""Seconds after which what nobody committed is removed by the next job."""
+"""Seconds after which the next job removes uncommitted chunks."""
 SWEEP_EVERY = 3600.0
-"""Seconds between two looks for these."""
+"""Seconds between two removals of old jobs."""
 ONCE = "once-"
 
 
 class CommitParts(Protocol):
-    """What a bus is made of, as far as a commit needs it."""
+    """The parts of a bus that a commit needs."""
 
     @property
     def context(self) -> Context: ...
@@ -94,11 +94,11 @@ Connect = Callable[[str], CommitBus]
 
 
 class StagingFull(ZkmsError):
-    """More was put aside than ZooKeeper is to keep."""
+    """More bytes were staged than allowed."""
 
 
 class NotAllPublished(ZkmsError):
-    """A commit that could not be carried out to its end; `published` of `total` messages are stored."""
+    """A commit that failed before its end; `published` of `total` messages are stored."""
 
     def __init__(self, job: str, published: int, total: int, reason: object) -> None:
         rest = "" if not published else f"; commit again under the id {job!r} to have the rest published, each once"
@@ -109,7 +109,7 @@ class NotAllPublished(ZkmsError):
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True):
-    """Messages of one topic that were put aside together."""
+    """Messages of one topic that were staged together."""
 
     part: str
     number: int
@@ -118,15 +118,15 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Job(msgspec.Struct, frozen=True, tag_field="zkms", tag="staged", omit_defaults=True):
-    """The data of `staged/JOB`. While `run` is set, its chunks are being published: as `batch`.
+    """The data of `staged/JOB`. While `run` is set, its chunks are being published as `batch`.
 
-    `position` messages had been dealt with when the producer's number was `seq`.
+    `position` messages had been processed when the producer's number was `seq`.
     """
 
     done: int = -1
-    """The last batch that is done."""
+    """The last finished batch."""
     rows: int = 0
-    """Of that one."""
+    """The number of its messages."""
     run: str = ""
     batch: int = -1
     chunks: list[Chunk] = []
@@ -140,7 +140,7 @@ class Job(msgspec.Struct, frozen=True, tag_field="zkms", tag="staged", omit_defa
 
 
 class Staged(msgspec.Struct, array_like=True):
-    """One message as it is put aside."""
+    """One staged message."""
 
     data: Any
     key: str | None = None
@@ -148,22 +148,22 @@ class Staged(msgspec.Struct, array_like=True):
 
 
 def new_run() -> str:
-    """A name for a run."""
+    """Return a new name for a run."""
     return f"run-{secrets.token_hex(8)}"
 
 
 def new_job() -> str:
-    """A name for a job that will not be asked for again."""
+    """Return a new name for a job that runs once."""
     return f"{ONCE}{secrets.token_hex(8)}"
 
 
 def producer_of(job: str) -> str:
-    """Whose numbers a job's messages have. It stays when the job is done: one that was thought dead is fenced by it."""
+    """Return the name of a job's producer. Its znode stays after the job, as a fence against late commits."""
     return f"staged-{job}"
 
 
 class Stage:
-    """Puts messages of one process aside. Not thread-safe."""
+    """Stages the messages of one process. Not thread-safe."""
 
     def __init__(self, session: Session, tree: Tree, job: str, run: str, *, max_bytes: int = DEFAULT_BYTES) -> None:
         self._session = session
@@ -182,8 +182,8 @@ class Stage:
         create_if_missing(session, self._path)
 
     def add(self, topic: str, data: Any, *, key: str | None = None, headers: Mapping[str, str] | None = None) -> None:
-        """Put one message aside; `InvalidArgument` if it could not be published."""
-        packed = frames.pack(data, key, dict(headers) if headers else None)  # whatever is wrong is said here
+        """Stage one message; `InvalidArgument` if it could not be published."""
+        packed = frames.pack(data, key, dict(headers) if headers else None)  # raises if the message is invalid
         if packed.size > MESSAGE_BYTES:
             raise InvalidArgument(
                 f"a message of {packed.size:,} bytes to {topic!r} is over the limit of {MESSAGE_BYTES:,}: "
@@ -205,13 +205,13 @@ class Stage:
             self._write(max(self._waiting, key=lambda name: self._waiting[name][1]))
 
     def finish(self) -> list[Chunk]:
-        """Write what is left; returns what a commit needs to know."""
+        """Write the remaining messages, and return all chunks for the commit."""
         for topic in list(self._waiting):
             self._write(topic)
         return self._chunks
 
     def discard(self) -> None:
-        """This attempt has failed: remove what it has put aside, as far as that can be done."""
+        """Remove the chunks of this process, as far as possible, because it has failed."""
         try:
             delete_children(self._session, self._path)
             self._session.multi([Delete(self._path)])
@@ -229,7 +229,7 @@ class Stage:
         self._chunks.append(chunk)
 
     def _account(self, size: int, operations: Sequence[Operation]) -> None:
-        """Carry these out, if the run stays within its bound."""
+        """Run these operations if the run stays within its limit."""
         while True:
             data, stat = self._session.get(self._run)
             used = _count(data, self._run) + size
@@ -244,7 +244,7 @@ class Stage:
 
 
 class Committer:
-    """Publishes what was staged for one job."""
+    """Publishes the staged messages of one job."""
 
     def __init__(self, connect: Connect, job: str, *, if_nobody: IfNobody = "raise") -> None:
         self._job = check_name("job", job)
@@ -253,9 +253,9 @@ class Committer:
         self._drop = if_nobody == "drop"
 
     def commit(self, run: str, batch: int, chunks: Sequence[Chunk], *, timeout: float = 60.0) -> int:
-        """Publish the batch, unless it is done; returns how many messages this call has published.
+        """Publish the batch unless it is done; return how many messages this call has published.
 
-        A commit of this job that was not finished is finished first. ZooKeeper may be away for `timeout` seconds.
+        An unfinished commit of this job is finished first. ZooKeeper may be unreachable for `timeout` seconds.
         """
         ordered = sorted(chunks, key=lambda chunk: chunk.topic)  # one topic after the other, processes in their order
         published, deadline = 0, time.monotonic() + timeout
@@ -276,7 +276,7 @@ class Committer:
                 raise self._failure(error) from error
 
     def abort(self, run: str) -> None:
-        """Remove what was staged, unless part of it is published: that is for the next commit to finish."""
+        """Remove the staged messages, unless some are published already: then the next commit publishes the rest."""
         with self._connect(new_run()) as bus:
             context = bus.parts.context
             path = context.tree.staged_job(self._job)
@@ -291,7 +291,7 @@ class Committer:
             _remove(context.session, context.tree.staged_run(self._job, run))
 
     def _begin(self, context: Context, run: str, batch: int, chunks: list[Chunk]) -> bool:
-        """Whether there is something to carry out, which is written down then; False if the batch is done."""
+        """Write the batch into the job's znode, unless one is unfinished; False if the batch is done."""
         path = context.tree.staged_job(self._job)
         create_if_missing(context.session, context.tree.staged, path)
         while True:
@@ -304,22 +304,22 @@ class Committer:
             try:
                 _write(context, path, Job(state.done, state.rows, run, batch, chunks, seq=seq), version)
             except BadVersion:
-                continue  # by a commit of the same job at the same time, or by us, and the answer was lost
+                continue  # another commit of this job has written it, or we have and the reply was lost
             return True
 
     def _fence(self, context: Context) -> int:
-        """The last number that was stored; from now on nobody else stores any."""
+        """Fence the job's producer, and return the last number stored."""
         return Producer(context.session, context.tree, self._producer, context.client_id).fence() or 0
 
     def _carry_out(self, parts: CommitParts) -> int:
-        """Publish what is left of what was begun."""
+        """Publish the rest of the batch in the job's znode."""
         context = parts.context
         path = context.tree.staged_job(self._job)
         seq = self._fence(context)
         state, version = _read(context, path)
         if not state.run:
             return 0  # finished by another
-        version = _write(context, path, state, version)  # from now on nobody else writes here
+        version = _write(context, path, state, version)  # another commit's writes are refused from now on
         position = start = state.position + seq - state.seq
         if seq < state.seq or position > state.total:
             raise StoreError(f"the number of the producer {self._producer!r} was changed by another", path=path)
@@ -328,7 +328,7 @@ class Committer:
             result(parts.publisher.send(kind, packed, deadline), deadline)
             position += len(packed)
             now = _stored(context, self._producer)
-            if now - state.seq != position - state.position:  # nobody was there, and nothing stored: note that first
+            if now - state.seq != position - state.position:  # there were no subscribers, so nothing was stored
                 state = msgspec.structs.replace(state, position=position, seq=now)
                 version = _write(context, path, state, version)
         _write(context, path, Job(state.batch, state.total), version)
@@ -336,7 +336,7 @@ class Committer:
         return position - start
 
     def _frames(self, parts: CommitParts, state: Job, position: int) -> Iterator[tuple[Kind, list[Packed]]]:
-        """What is to be published after the first `position` messages, as much together as fits."""
+        """Yield the frames to publish after the first `position` messages."""
         context, before = parts.context, 0
         for chunk in state.chunks:
             skipped = max(0, position - before)
@@ -356,7 +356,7 @@ class Committer:
         return state.position + _stored(context, self._producer) - state.seq
 
     def _failure(self, error: ZkmsError) -> ZkmsError:
-        """The same, with how far it came."""
+        """Return the error with the number of published messages."""
         try:
             with self._connect(new_run()) as bus:
                 context = bus.parts.context
@@ -368,7 +368,7 @@ class Committer:
             return error
 
     def _remove_old(self, context: Context) -> None:
-        """Now and then: jobs that nobody will ask for again, and what nobody has committed."""
+        """Remove old jobs and uncommitted chunks, every `SWEEP_EVERY` seconds."""
         tree, session, now = context.tree, context.session, time.time()
         try:
             data, stat = session.get(tree.staged)
@@ -394,7 +394,7 @@ class Committer:
 
 
 def _stored(context: Context, producer: str) -> int:
-    """The last number that the producer has stored, as far as we have heard."""
+    """Return the last number that the producer has stored."""
     path = context.tree.producer(producer)
     try:
         return read_record(context.session.get(path)[0], ProducerState, path).seq
@@ -410,7 +410,7 @@ def _rows(raw: bytes, path: str) -> list[Staged]:
 
 
 def _count(data: bytes, path: str) -> int:
-    """The bytes that a run has staged."""
+    """Return the bytes that a run has staged."""
     if len(data) > 18 or not (data or b"0").isdigit():
         raise overwritten(path, "no number of bytes")
     return int(data or b"0")
@@ -427,7 +427,7 @@ def _read_with_stat(context: Context, path: str) -> tuple[Job, Any]:
 
 
 def read_job(data: bytes, path: str) -> Job:
-    """The job in a znode's data; `StoreError` if another program wrote it, or it names what is no part of a run."""
+    """Decode a job; `StoreError` if another program wrote the data, or it has an invalid name."""
     try:
         job = msgspec.json.decode(data, type=Job) if data else Job()
         for name in ([job.run] if job.run else []) + [chunk.part for chunk in job.chunks]:
@@ -438,13 +438,13 @@ def read_job(data: bytes, path: str) -> Job:
 
 
 def _write(context: Context, path: str, state: Job, version: int) -> int:
-    """Write the job down at this version; returns the next one."""
+    """Write the job at this version, and return the next version."""
     (stat,) = attempt(context.session, [SetData(path, msgspec.json.encode(state), version)]).results
     return int(stat.version)
 
 
 def _remove(session: Session, path: str) -> None:
-    """With all that is below it, also if somebody adds to it meanwhile."""
+    """Remove a znode and its children, also those that are added meanwhile."""
     while True:
         delete_children(session, path)
         done = attempt(session, [Delete(path)], NodeMissing, NotEmpty)

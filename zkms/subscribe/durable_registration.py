@@ -119,7 +119,7 @@ class DurableRegistration:
         """Raise `Unauthorised` if we could not put dead letters where they belong: those of others are kept there."""
         if self._session.rights is not None and registration.owner == self._session.rights.owner:
             with suppress(NodeMissing):
-                self._session.get(self._tree.shelf(name))
+                self._session.get(self._tree.dead_of(name))
 
     def find(self, topic: str, name: str) -> Registration | None:
         """The registration of that name."""

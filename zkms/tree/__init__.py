@@ -1,4 +1,4 @@
-"""Every znode of zkms: its path, the name of an entry, the record it holds, its ACL.
+"""Every znode of zkms: its path, the names of entries, its record, its ACL.
 
 May import `zookeeper` and what all rooms share. Read `paths` first: the tree is drawn there.
 """

@@ -1,16 +1,16 @@
-"""Who may do what with which znode, where producers, subscribers and cleaners trust each other with as little as works.
+"""The ACL of every znode, for trees in which producers, subscribers and cleaners get only the rights that they need.
 
-`zkms.connect(access=zkms.Access(...))` makes a tree of which every znode has an ACL by its place. The table below is
-all there is to it: r(ead, which is also to list), w(rite), c(reate below it), d(elete what is below it). The owner is
-whoever made the znode; of a queue's entries and of bodies it is the subscriber that they are for, whose identity is in
-its registration. Cleaners may do everything everywhere. Nobody else may do anything.
+`zkms.connect(access=zkms.Access(...))` makes a tree in which the path of a znode decides its ACL. The table below is
+the whole policy: r(ead and list), w(rite), c(reate children), d(elete children). The owner is the client that created
+the znode; the owner of a queue's entries and of bodies is the subscriber that they are for, whose identity is in its
+registration. Cleaners have all rights. Nobody else has any.
 
-So a producer adds to a queue, and sees how many entries wait there and how large they are: limits, receipts and the
-freeing of bodies need that. It cannot read one of them, nor remove it. Small frames are therefore not put into names
-here, as they are elsewhere. ZooKeeper asks for the right to delete at the parent: where many share a parent, and each
-has to remove its own (`clients`, a topic's registrations), they can remove each other's.
+So a producer can add to a queue, and can see how many entries wait there and how large they are: limits, receipts and
+the freeing of bodies need that. It can neither read nor remove them, so small frames are not stored in names here.
+ZooKeeper checks the right to delete at the parent: where many clients share a parent and each removes its own znode
+(`clients`, a topic's registrations), they can remove each other's.
 
-The policy is kept in ROOT, which cleaners alone can write: whoever connects later goes by what is found there.
+The policy is stored in ROOT, which only cleaners can write: later clients follow it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from zkms.zookeeper.wire import acl_entry
 _BITS = {"r": 1, "w": 2, "c": 4, "d": 8}
 _ALL = 31
 Rule = tuple[str, str, str]
-"""What producers, subscribers and the znode's owner may do."""
+"""The rights of producers, of subscribers and of the znode's owner."""
 
 TABLE: dict[str, Rule] = {
     #                 producers subscribers owner
@@ -79,11 +79,11 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "cleaner": ("cleaner", "candidate"),
     "staged": ("staged", "staged job"),
 }
-"""By the name below ROOT: the kinds of znodes, the deeper the further."""
+"""By the name below ROOT: the kinds of znodes, one for each level."""
 
 
 def kind_of(root: str, path: str) -> str:
-    """Which row of the table a znode's path belongs to; what is above ROOT is made as ROOT is."""
+    """Return the row of the table that a path belongs to; znodes above ROOT get the ACL of ROOT."""
     if not path.startswith(f"{root}/"):
         return "root"
     head, *rest = path[len(root) + 1 :].split("/")
@@ -101,27 +101,27 @@ def kind_of(root: str, path: str) -> str:
 
 
 class Rights:
-    """A policy at work: the ACLs of what one client creates, each made once."""
+    """Applies a policy: returns the ACLs of the znodes that one client creates."""
 
     def __init__(self, access: Access, root: str, mine: frozenset[str]) -> None:
         self.access = access
         self.owner = tuple(each for each in access.subscribers if each in mine)
-        """Who we are as a subscriber: what our registrations say."""
+        """Our identities as a subscriber, which our registrations name."""
         self.cleans = not mine.isdisjoint(access.cleaners)
-        """Whether we may do a cleaner's work."""
+        """Whether we are a cleaner."""
         self._root = root
         self._cleaners = tuple(_entry(each, _ALL) for each in access.cleaners)
         self._kinds = {kind: acl(self._of_kind(rule)) for kind, rule in TABLE.items()}
         self._readers: dict[tuple[str, ...], tuple[bytes, ...]] = {}
         self.usual = len(self._kinds["letter"]) + max(len(each) + 12 for each in access.subscribers)
-        """Bytes of an ACL as most have it."""
+        """Bytes of a typical ACL."""
 
     def __call__(self, path: str) -> bytes:
-        """The ACL of a znode that we make, by its place."""
+        """Return the ACL of a znode that we create, by its path."""
         return self._kinds[kind_of(self._root, path)]
 
     def readers(self, owner: tuple[str, ...]) -> tuple[bytes, ...]:
-        """What makes up the ACL of an entry or a body that is for `owner` alone: see `acl`."""
+        """Return the parts of the ACL of an entry or body for `owner` alone: see `acl`."""
         known = self._readers.get(owner)
         if known is None:
             bits = _bits(TABLE["entry"][2])
@@ -129,13 +129,13 @@ class Rights:
         return known
 
     def accepts(self, owner: tuple[str, ...]) -> bool:
-        """Whether a registration's owner is one of the subscribers, so that it may be sent something to."""
+        """Whether a registration's owner is one of the subscribers, so that publishers may send to it."""
         return bool(owner) and set(owner) <= set(self.access.subscribers)
 
     def differing(self, path: str, found: Mapping[str, int]) -> list[str]:
-        """Who may do more or less with a znode than the policy says; `found` is what ZooKeeper tells of its ACL.
+        """Return the identities whose rights to a znode differ from the policy; `found` is its ACL.
 
-        For kinds that have no owner. Cleaners see the hashes of digests, so to them another password is somebody else.
+        For kinds without an owner. Only cleaners see the hashes of digests, and so notice another password.
         """
         producers, subscribers, _ = map(_bits, TABLE[kind_of(self._root, path)])
         access, wanted = self.access, dict[str, int]()
@@ -150,7 +150,7 @@ class Rights:
         producers, subscribers, owner = map(_bits, rule)
         return (
             *self._cleaners,
-            *((_entry("auth:", owner),) if owner else ()),  # ZooKeeper puts in who we are
+            *((_entry("auth:", owner),) if owner else ()),  # ZooKeeper inserts our identities
             *(_entry(each, producers) for each in self.access.producers if producers),
             *(_entry(each, subscribers) for each in self.access.subscribers if subscribers),
         )
@@ -167,6 +167,6 @@ def _entry(identity: str, bits: int) -> bytes:
 
 @lru_cache(maxsize=1024)
 def acl(entries: tuple[bytes, ...]) -> bytes:
-    """An ACL as a create carries it; empty if there are no entries, for the session's default."""
+    """Encode an ACL for a create; empty if there are no entries, which means the session's default."""
     unique = dict.fromkeys(entries)
     return len(unique).to_bytes(4, "big") + b"".join(unique) if unique else b""

@@ -1,11 +1,11 @@
-"""What is in `delayed/`: a bucket for each ten seconds, in it the frames that become due then, and what became of them.
+"""The names below `delayed/`: a bucket for each ten seconds, with the frames that become due then and `Moved` records.
 
-A frame's name is `d.DUE.PRIORITY.NOBODY.COUNT.BYTES.NUMBER.LENGTH.PRODUCER.TOPIC`: when it is due, in milliseconds, all
-that has to be known to count it, and whose it is, so that its publisher knows the name without an answer. `NOBODY` is
-`k` to keep it as a dead letter where nobody subscribes when it is due, `d` to drop it; `LENGTH` is that of PRODUCER.
+A frame's name is `d.DUE.PRIORITY.NOBODY.COUNT.BYTES.NUMBER.LENGTH.PRODUCER.TOPIC`. DUE is in milliseconds. The name is
+enough to count the frame, and its publisher knows it without a reply. `NOBODY` says what happens if nobody subscribes
+when it is due: `k` keeps it as a dead letter, `d` drops it. `LENGTH` is that of PRODUCER.
 
-When a frame has been moved into the queues, a `Moved` record named `m.NUMBER.PRODUCER` takes its place for a minute or
-two: a receipt that follows its message finds there who got it.
+A frame that has been moved into the queues is replaced for a minute or two by a `Moved` record, `m.NUMBER.PRODUCER`,
+which tells receipts where it went.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from zkms.tree.paths import Tree
 BUCKET = 10
 """Seconds of one bucket."""
 KEEP = 60.0
-"""Seconds after the end of a bucket for which it is known who got what was due in it."""
+"""Seconds after the end of a bucket for which its `Moved` records stay."""
 WAITING = "~delayed"
-"""What a receipt calls the place where a message waits until it is due; no subscription can have this name."""
+"""The name in a receipt of a message that is not due yet; no subscription can have it."""
 NOBODY = "nobody"
-"""Whose dead letters are those that nobody subscribed to when they were due."""
+"""The subscription name of dead letters that had no subscribers when they were due."""
 _NAME = re.compile(r"d\.(\d{1,15})\.(\d)\.([kd])\.(\d{1,9})\.(\d{1,9})\.(\d{1,18})\.(\d{1,3})\.(.+)", re.ASCII)
 
 
 class Delayed(NamedTuple):
-    """A frame that is not due yet, as its name tells it. In the order of what is due first."""
+    """A frame that is not due yet, as its name describes it. Sorts by due time."""
 
     due: int
     """Milliseconds since the epoch."""
     number: int
-    """Of its first message."""
+    """The number of its first message."""
     producer: str
     topic: str
     bucket: int
-    """Seconds since the epoch: where the bucket begins."""
+    """The start of its bucket, in seconds since the epoch."""
     messages: int = 1
     size: int = 0
     priority: int = 0
     drop: bool = False
-    """Whether it may be thrown away where nobody subscribes."""
+    """Whether it is dropped if nobody subscribes when it is due."""
 
     @property
     def name(self) -> str:
-        """Of its znode."""
+        """The name of its znode."""
         nobody = "d" if self.drop else "k"
         return (
             f"d.{self.due}.{self.priority}.{nobody}.{self.messages}.{self.size}.{self.number}.{len(self.producer)}."
@@ -54,31 +54,31 @@ class Delayed(NamedTuple):
         )
 
     def path(self, tree: Tree) -> str:
-        """Where it waits."""
+        """Return its path."""
         return f"{tree.bucket(self.bucket)}/{self.name}"
 
     def record(self, tree: Tree) -> str:
-        """Where the record is of what became of it."""
+        """Return the path of its `Moved` record."""
         return f"{tree.bucket(self.bucket)}/m.{self.number}.{self.producer}"
 
 
 def bucket_of(due: float, now: float) -> int:
-    """The bucket for what is due then; what is overdue goes where the leader looks first."""
+    """Return the bucket of a due time; overdue frames go into the current one, which the leader reads first."""
     return int(max(due, now)) // BUCKET * BUCKET
 
 
 def milliseconds(due: float) -> int:
-    """Rounded up, for nothing may be early."""
+    """Return a due time in milliseconds, rounded up so that nothing is early."""
     return max(0, math.ceil(due * 1000))
 
 
 def parse_bucket(name: str) -> int | None:
-    """Where a bucket begins; None if it is no bucket of ours."""
+    """Return the start of a bucket; None if zkms did not make the name."""
     return int(name) if len(name) == 12 and name.isascii() and name.isdigit() else None
 
 
 def parse_delayed(bucket: int, name: str) -> Delayed | None:
-    """What a name in a bucket says; None if it is no frame of ours."""
+    """Parse the name of a frame in a bucket; None if zkms did not make it."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -92,5 +92,5 @@ def parse_delayed(bucket: int, name: str) -> Delayed | None:
 
 
 def is_record(name: str) -> bool:
-    """Whether a name in a bucket is that of a record of what became of a frame."""
+    """Whether a name in a bucket is that of a `Moved` record."""
     return name.startswith("m.")

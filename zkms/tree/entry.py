@@ -1,10 +1,10 @@
-"""The name of a queue's entry: all that can be known of it without a read.
+"""The name of a queue's entry, which describes the entry without a read.
 
-It is `KIND.COUNT.BYTES.SEQUENCE`: how many messages it holds and how big it is can be told from a listing alone, so
-that limits and prefetch need no reads. A small frame is in the name itself, `m.COUNT.BYTES.FRAME.SEQUENCE`:
-the event that tells of the entry is then all that its reader needs. A pointer's name is
-`b.COUNT.BYTES.NUMBER.PRODUCER.SEQUENCE`, and says where the body is. Before the kind may stand `pPRIORITY.`, and
-`xSECONDS.`: when the last of its messages expires. ZooKeeper appends the ten-digit sequence.
+It is `KIND.COUNT.BYTES.SEQUENCE`: a listing says how many messages an entry holds and how large it is, so limits and
+prefetch need no reads. A small frame is in the name itself, `m.COUNT.BYTES.FRAME.SEQUENCE`: the watch event contains
+all that its reader needs. A pointer's name is `b.COUNT.BYTES.NUMBER.PRODUCER.SEQUENCE`, and says where the body is. The
+kind may follow `pPRIORITY.` and `xSECONDS.`, the time when the last of its messages expires. ZooKeeper appends the
+ten-digit sequence.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _POINTER = re.compile(r"b\.(\d{1,9})\.(\d{1,9})\.(\d{1,18})\.(.+)\.(\d{10})", re
 
 
 class Entry(NamedTuple):
-    """A queue entry as its name tells it."""
+    """A queue entry as its name describes it."""
 
     sequence: int
     name: str
@@ -33,10 +33,10 @@ class Entry(NamedTuple):
     body: tuple[str, int] | None = None
     """Producer and number of the body that a pointer points to."""
     carrier: bool = False
-    """Whether the name carries the frame: see `carried`."""
+    """Whether the name contains the frame: see `carried`."""
     priority: int = 0
     expires: int = 0
-    """Seconds since the epoch after which none of its messages is delivered any more; 0 for never."""
+    """When the last of its messages expires, in seconds since the epoch; 0 for never."""
 
 
 def entry_prefix(
@@ -49,7 +49,7 @@ def entry_prefix(
     priority: int = 0,
     expires: int = 0,
 ) -> str:
-    """The name to create an entry under; ZooKeeper appends the sequence."""
+    """Return the name to create an entry with; ZooKeeper appends the sequence."""
     terms = (f"p{priority}." if priority else "") + (f"x{expires}." if expires else "")
     if terms:
         return terms + entry_prefix(count, size, gap=gap, body=body, carried=carried)
@@ -61,9 +61,9 @@ def entry_prefix(
 
 
 def parse_entry(name: str) -> Entry:
-    """What an entry's name says; a name that zkms did not make is `foreign`."""
+    """Parse an entry's name; one that zkms did not make is `foreign`."""
     if name[:1] in ("p", "x") and (terms := _TERMS.match(name)) is not None and terms.end():
-        entry = _parse_kind(name[terms.end() :])  # which has no terms again: a long row of them must not go deep
+        entry = _parse_kind(name[terms.end() :])  # terms are not parsed again: many of them must not recurse deeply
         return entry._replace(name=name, priority=int(terms[1] or 0), expires=int(terms[2] or 0))
     return _parse_kind(name)
 
@@ -87,7 +87,7 @@ def _parse_carrier(name: str) -> Entry:
 
 
 def carried(name: str) -> bytes:
-    """The frame that a carrier's name holds; nothing if it was not made by us."""
+    """Return the frame in a carrier's name; b"" if zkms did not make the name."""
     text = name.rsplit(".", 2)[1]
     try:
         return urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,8 +1,8 @@
-"""The full flag of a queue, as its reader clears it when it has reached the gap behind it.
+"""The full flag of a queue, and how its reader clears it when it reaches the gap entry that came with the flag.
 
-A publisher sets the flag and leaves the gap in one transaction: see publish/limits.py. Only the queue's reader clears
-it. If the reply to that is lost and the reader tries again, a newer flag may be there, for a gap that the reader has
-not reached yet: that one stays.
+A publisher sets the flag and adds the gap in one transaction: see publish/limits.py. Only the queue's reader clears it.
+If the reply to that is lost and the reader tries again, it may find a newer flag, whose gap it has not reached yet:
+that one stays.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zkms.zookeeper.session import Session
 
 
 class FullFlag:
-    """The flag that is set when a reader reaches a gap, if there is one."""
+    """The flag that is set when the reader reaches a gap, if any."""
 
     def __init__(self, session: Session, tree: Tree, topic: str, subscription: str) -> None:
         self._session = session
@@ -31,7 +31,7 @@ class FullFlag:
             if stat is None or self._set_by not in (0, stat.czxid):
                 return  # cleared already
             self._set_by = stat.czxid
-            # Publishers hear of it by the topic's epoch, unless somebody has removed that: then they look anyway.
+            # Publishers notice it by the topic's epoch. If the topic's znode was removed, they read it anyway.
             bump = [SetData(self._topic, b"")] if self._session.exists(self._topic) is not None else []
             if attempt(self._session, [Delete(self._path), *bump], NodeMissing).stored:
                 return

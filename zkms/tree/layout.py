@@ -1,4 +1,4 @@
-"""The tree's outline: made once, recognised by its version ever after, and brought up to date when nobody is there."""
+"""Creates the tree's top levels, checks the layout's version, and upgrades an old layout if no client is connected."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from zkms.zookeeper.session import AclPolicy, Session, failed_with
 
 
 def ensure_tree(session: Session, tree: Tree) -> None:
-    """Make the root and what stands below it in every tree; refuse one that is newer than we are, or not ours.
+    """Create ROOT and its fixed children; refuse a tree of a newer layout, or of another program.
 
-    An older one is upgraded, unless clients are connected: they would not know what others write there from now on.
+    An older layout is upgraded, unless clients are connected: they would not understand the new one.
     """
     deadline = time.monotonic() + session.config.connect_timeout
     while True:
         try:
             _ensure_tree(session, tree)
             return
-        except ConnectionLost as error:  # each step does nothing where it was done before
+        except ConnectionLost as error:  # each step can be repeated
             if not error.outcome_unknown or time.monotonic() >= deadline:
                 raise
-        except TransactionFailed as error:  # somebody else has made it meanwhile, and may have other roles in mind
+        except TransactionFailed as error:  # another client has made it meanwhile, perhaps with another policy
             if not failed_with(error, BadVersion, path=tree.root) or time.monotonic() >= deadline:
                 raise error.cause from error
 
@@ -70,12 +70,12 @@ def _ensure_tree(session: Session, tree: Tree) -> None:
             return
         _refuse_if_used(session, tree, found.layout)
     elif session.config.access is not None:
-        _go_by(session, tree, session.config.access)
+        _follow(session, tree, session.config.access)
         if session.rights is None or not session.rights.cleans:
             raise Unauthorised(
                 "is not made yet, and one of its cleaners has to make it: start that first", path=tree.root
             )
-        _refuse_strangers(session, tree)  # nothing is made among what is theirs; and again when all is there
+        _refuse_strangers(session, tree)  # before anything is created there, and again afterwards
     levels = tree.root.split("/")[1:]
     parents = ["/" + "/".join(levels[:depth]) for depth in range(1, len(levels) + 1)]
     for path in (*parents, *_outline(session, tree)[1:]):
@@ -92,15 +92,15 @@ def _ensure_tree(session: Session, tree: Tree) -> None:
 
 
 def _outline(session: Session, tree: Tree) -> tuple[str, ...]:
-    """ROOT and what stands below it."""
-    # Where only cleaners may create below ROOT, what others make elsewhere has to be there.
+    """Return ROOT and its fixed children."""
+    # With a policy only cleaners may create below ROOT, so `staged` must exist.
     return (tree.root, *tree.skeleton, *((tree.staged,) if session.rights else ()))
 
 
 def strangers(session: Session, tree: Tree, rights: AclPolicy) -> dict[str, str]:
-    """What is there of the outline and not as the policy makes it: in what way, by its path.
+    """Return the fixed znodes whose ACLs differ from the policy, each with the difference.
 
-    Those who are no cleaners look at what they may look at, and see digests without their hashes.
+    Clients that are no cleaners see fewer znodes, and digests without their hashes.
     """
     faults: dict[str, str] = {}
 
@@ -114,13 +114,13 @@ def strangers(session: Session, tree: Tree, rights: AclPolicy) -> dict[str, str]
         differing = rights.differing(path, found)
         if differing:
             faults[path] = f"the rights there of {', '.join(differing)} are not those of the policy"
-        elif stat.aversion:  # whoever had a right there before may have left something below it
+        elif stat.aversion:  # a client with rights before the change may have created something below it
             faults[path] = "its ACL was changed after it was made"
     return faults
 
 
 def _refuse_strangers(session: Session, tree: Tree) -> None:
-    """Where `access` is given: refuse a ROOT, or what stands below it, that somebody else was quicker to make."""
+    """If `access` is given, refuse a tree whose fixed znodes somebody else created with other rights."""
     if session.config.access is None or session.rights is None:
         return
     for path, fault in strangers(session, tree, session.rights).items():
@@ -131,7 +131,7 @@ def _refuse_strangers(session: Session, tree: Tree) -> None:
 
 
 def adopt_policy(session: Session, tree: Tree) -> None:
-    """Go by the policy of a tree, if it has one that can be read: for those who only look."""
+    """Follow the policy of a tree, if it has one that can be read: for clients that only read."""
     try:
         data, _ = session.get(tree.root)
         _adopt(session, tree, decode(data, Layout))
@@ -147,7 +147,7 @@ def _decode(data: bytes, root: str) -> Layout:
 
 
 def _adopt(session: Session, tree: Tree, found: Layout) -> None:
-    """Go by the policy that is found, if it is the one that we were given, or we were given none."""
+    """Follow the stored policy; refuse it if `access` was given and differs."""
     given = session.config.access
     if found.access is None:
         if given is not None:
@@ -161,10 +161,10 @@ def _adopt(session: Session, tree: Tree, found: Layout) -> None:
         raise StoreError(f"the policy it was made with cannot be read: {error}", path=tree.root) from error
     if given is not None and given != policy:
         raise InvalidArgument(f"{tree.root} was made with {policy!r}, and access= says otherwise: {given!r}")
-    _go_by(session, tree, policy)
+    _follow(session, tree, policy)
     _refuse_strangers(session, tree)
 
 
-def _go_by(session: Session, tree: Tree, access: Access) -> None:
+def _follow(session: Session, tree: Tree, access: Access) -> None:
     if session.rights is None or session.rights.access != access:
         session.adopt(Rights(access, tree.root, session.identities()))

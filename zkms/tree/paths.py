@@ -2,30 +2,30 @@
 
     ROOT                                layout version and policy (acl.py), written once the rest exists
       clients/ID                        ephemeral: one per connected process (host, pid, version)
-      subscribers                       `Patterns`: the topics in use that stand for others
+      subscribers                       `Patterns`: the topic patterns in use
       subscribers/TOPIC                 its data version is the membership epoch: bumped by every (un)subscribe and flag
       subscribers/TOPIC/SUBSCRIPTION    a `Registration`: ephemeral if live, persistent if durable or a group
       subscribers/TOPIC/SUBSCRIPTION!   persistent flag: the queue is over its limit, publishers skip it
       messages/QUEUE/TOPIC              a queue; its data is a `QueueState`
       messages/QUEUE/TOPIC/ENTRY        sequential persistent: a frame of 1..n messages, a pointer to one, or a gap
-      groups/SUBSCRIPTION/TOPIC         a durable subscription or a group: its `Plan`, who is to read which partition
-      groups/SUBSCRIPTION/TOPIC/members/CLIENT  ephemeral: who is there to read it
+      groups/SUBSCRIPTION/TOPIC         a durable subscription or a group: its `GroupPlan`
+      groups/SUBSCRIPTION/TOPIC/members/CLIENT  ephemeral: a process that can read it, its `MemberState`
       groups/SUBSCRIPTION/TOPIC/lanes/N `Ledger`: who reads partition N, and how far; its version is the fence
       bodies/PRODUCER/NUMBER            a frame that was too big for a copy in every queue
       delayed/BUCKET/ENTRY              a frame that is not due yet, or a `Moved` record: see delayed_names.py
-      ids/TOPIC/SHARD/HASH              a message id that must not be stored again for a while
-      ids/TOPIC/w.SECONDS.SEQUENCE      the hashes of a frame's ids: by these they are forgotten
-      dead/SUBSCRIPTION/TOPIC/ENTRY     dead letters, and what was found in a queue and is not ours, byte by byte
+      ids/TOPIC/SHARD/HASH              an `IdRecord`: a message id that must not be stored again for a while
+      ids/TOPIC/w.SECONDS.SEQUENCE      a log of the hashes of a frame's ids, by which the cleaner forgets them
+      dead/SUBSCRIPTION/TOPIC/ENTRY     dead letters, and entries that zkms did not make, unchanged
       producers/ID                      `ProducerState`: last sequence number, for exactly-once publish
-      cleaner/CANDIDATE                 ephemeral sequential: who stands for election; the lowest leads
-      restores                          `Restores`: whose restore may write, by its version, and how far each file's got
+      cleaner/CANDIDATE                 ephemeral sequential: a candidate for election; the lowest leads
+      restores                          `Restores`: which restore may write, and how far each file got
       staged/JOB                        `Job` of replay/stage.py: what it publishes, and how far it is
-      staged/JOB/RUN                    bytes that are staged below it
-      staged/JOB/RUN/PART/NUMBER        messages put aside by one process until the job is committed
+      staged/JOB/RUN                    the number of bytes staged below it
+      staged/JOB/RUN/PART/NUMBER        messages staged by one process until the job is committed
 
-Live and durable subscriptions have one queue, called as they are; a group has one for each partition, `GROUP#N`.
+Live and durable subscriptions have one queue of their own name; a group has one for each partition, `GROUP#N`.
 
-What entries are called is in entry.py, what znodes hold in records.py.
+entry.py has the names of entries, records.py the data of znodes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Tree(msgspec.Struct, frozen=True):
 
     @property
     def dead(self) -> str:
-        """Parent of the dead letters, and of what was set aside."""
+        """Parent of the dead letters, and of quarantined entries."""
         return f"{self.root}/dead"
 
     @property
@@ -85,16 +85,16 @@ class Tree(msgspec.Struct, frozen=True):
 
     @property
     def groups(self) -> str:
-        """Parent of what durable subscriptions and groups know of themselves."""
+        """Parent of the state of durable subscriptions and groups."""
         return f"{self.root}/groups"
 
     @property
     def delayed(self) -> str:
-        """Parent of the buckets of what is not due yet."""
+        """Parent of the buckets of delayed frames."""
         return f"{self.root}/delayed"
 
     def bucket(self, begins: int) -> str:
-        """Where that waits which is due in the seconds from then on."""
+        """The parent of the frames that become due in the ten seconds from then on."""
         return f"{self.root}/delayed/{begins:012d}"
 
     @property
@@ -104,7 +104,7 @@ class Tree(msgspec.Struct, frozen=True):
 
     @property
     def restores(self) -> str:
-        """What is known of restores; made by the first."""
+        """The state of restores; made by the first."""
         return f"{self.root}/restores"
 
     @property
@@ -145,15 +145,15 @@ class Tree(msgspec.Struct, frozen=True):
         return f"{self.messages}/{queue}/{topic}"
 
     def group(self, subscription: str, topic: str) -> str:
-        """What a durable subscription or a group knows of itself."""
+        """The state of a durable subscription or a group."""
         return f"{self.groups}/{subscription}/{topic}"
 
     def members(self, subscription: str, topic: str) -> str:
-        """Parent of those who are there to read it."""
+        """Parent of its members."""
         return f"{self.groups}/{subscription}/{topic}/members"
 
     def member(self, subscription: str, topic: str, client: str) -> str:
-        """One who is there to read it."""
+        """One member."""
         return f"{self.groups}/{subscription}/{topic}/members/{client}"
 
     def ledgers(self, subscription: str, topic: str) -> str:
@@ -161,7 +161,7 @@ class Tree(msgspec.Struct, frozen=True):
         return f"{self.groups}/{subscription}/{topic}/lanes"
 
     def ledger(self, subscription: str, topic: str, partition: int) -> str:
-        """Who reads a partition, and how far."""
+        """The ledger of a partition."""
         return f"{self.groups}/{subscription}/{topic}/lanes/{partition}"
 
     def bodies_of(self, producer: str) -> str:
@@ -172,25 +172,25 @@ class Tree(msgspec.Struct, frozen=True):
         """A frame that entries of several queues point to; its number is that of its first message."""
         return f"{self.bodies}/{producer}/{number}"
 
-    def shelf(self, subscription: str) -> str:
-        """Parent of what was set aside from a subscription's queues."""
+    def dead_of(self, subscription: str) -> str:
+        """Parent of one subscription's dead queues."""
         return f"{self.dead}/{subscription}"
 
     def dead_queue(self, subscription: str, topic: str) -> str:
-        """What was set aside from a subscription's queue."""
+        """The dead letters and quarantined entries of a subscription's queue."""
         return f"{self.dead}/{subscription}/{topic}"
 
     def id(self, topic: str, id: str) -> str:
-        """What remembers a message id."""
+        """A remembered message id."""
         digest = id_hash(id)
         return f"{self.ids}/{topic}/{digest[:2]}/{digest[2:]}"
 
     def id_log(self, topic: str, at: float) -> str:
-        """Where to create the log of a frame's ids, by which they are forgotten; ZooKeeper appends the sequence."""
+        """The log of a frame's ids; ZooKeeper appends the sequence."""
         return f"{self.ids}/{topic}/{ID_LOG}{int(at)}."
 
-    def letter(self, subscription: str, topic: str, size: int) -> str:
-        """Where to create a dead letter; ZooKeeper appends the sequence."""
+    def dead_letter(self, subscription: str, topic: str, size: int) -> str:
+        """A new dead letter; ZooKeeper appends the sequence."""
         return f"{self.dead_queue(subscription, topic)}/d.1.{size}."
 
     def staged_job(self, job: str) -> str:
@@ -198,11 +198,11 @@ class Tree(msgspec.Struct, frozen=True):
         return f"{self.staged}/{job}"
 
     def staged_run(self, job: str, run: str) -> str:
-        """What is put aside for one run of a job."""
+        """Parent of the messages staged for one run of a job."""
         return f"{self.staged}/{job}/{run}"
 
     def staged_part(self, job: str, run: str, part: str) -> str:
-        """What one process has put aside for it."""
+        """Parent of the messages staged by one process."""
         return f"{self.staged}/{job}/{run}/{part}"
 
     def producer(self, producer: str) -> str:
@@ -211,34 +211,34 @@ class Tree(msgspec.Struct, frozen=True):
 
 
 def id_hash(id: str) -> str:
-    """What a message id is remembered as."""
+    """Return the hash under which a message id is remembered."""
     return blake2b(id.encode(), digest_size=16).hexdigest()
 
 
 def id_log_time(name: str) -> int:
-    """When a log of ids was made, in seconds since the epoch; -1 if that is none."""
+    """Return when a log of ids was made, in seconds since the epoch; -1 if the name is not that of a log."""
     seconds = name.removeprefix(ID_LOG).partition(".")[0]
     return int(seconds) if name.startswith(ID_LOG) and seconds.isascii() and seconds.isdigit() else -1
 
 
 def hashes_in(topic_path: str, data: bytes) -> list[str]:
-    """The paths of the ids that a log names."""
+    """Return the paths of the ids in a log."""
     names = data.decode("ascii", "replace").split()
     return [f"{topic_path}/{name[:2]}/{name[2:]}" for name in names if _HASH.fullmatch(name)]
 
 
 def queues_of(subscription: str, registration: Registration) -> list[str]:
-    """The names of a subscription's queues, in the order of its partitions."""
+    """Return the names of a subscription's queues, in the order of its partitions."""
     if registration.kind != "group":
         return [subscription]
     return [queue_of(subscription, number) for number in range(registration.partitions)]
 
 
 def queue_of(group: str, partition: int) -> str:
-    """The name of the queue of a group's partition."""
+    """Return the name of the queue of a group's partition."""
     return f"{group}{PARTITION_MARK}{partition}"
 
 
 def subscription_of(queue: str) -> str:
-    """The subscription that a queue belongs to, by its name."""
+    """Return the subscription that a queue belongs to, by the queue's name."""
     return queue.partition(PARTITION_MARK)[0]

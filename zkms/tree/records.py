@@ -1,4 +1,4 @@
-"""What the znodes hold that zkms writes: one record each, as JSON that any ZooKeeper tool shows readably."""
+"""The records that zkms stores in znodes, as JSON that any ZooKeeper tool shows readably."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from zkms.errors import StoreError
 
 DEFAULT_BYTES = 64 * 1024 * 1024
 MOST_BYTES = 192 * 1024 * 1024
-"""Bytes that may wait in one queue, and the most that a subscription can ask for: less than a producer may keep in
-bodies, so that one slow queue stops nobody."""
+"""The limit of a queue's bytes by default, and the highest that a subscription may set: it is below the limit of a
+producer's bodies, so that one slow queue does not stop publishing."""
 MAX_RUNS = 32
-"""Runs of expired entries that a queue remembers."""
+"""The most runs of expired entries that a queue records."""
 
 
 class Registration(msgspec.Struct, frozen=True, tag_field="zkms", tag="registration", omit_defaults=True):
-    """The data of `subscribers/TOPIC/SUBSCRIPTION`: what a publisher must know of a subscription."""
+    """The data of `subscribers/TOPIC/SUBSCRIPTION`: what a publisher must know about a subscription."""
 
     client: str
     limit: Annotated[int, msgspec.Meta(ge=1)]
-    """Messages that may wait in its queue."""
+    """The most messages in its queue."""
     kind: Literal["live", "durable", "group"] = "live"
     max_bytes: Annotated[int, msgspec.Meta(ge=1)] = DEFAULT_BYTES
-    """Bytes that may wait there."""
+    """The most bytes there."""
     partitions: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
-    """Of a group: its partitions, each of which has these limits."""
+    """The partitions of a group, each of which has these limits."""
     overflow: Literal["gap", "reject", "drop-oldest"] = "gap"
-    """What becomes of a message that has no room."""
+    """What happens when a message has no room."""
     max_age: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Seconds after which a message is removed unread; 0 for never."""
+    """Seconds after which an unread message is removed; 0 for never."""
     where: dict[str, list[str]] | None = None
-    """Of the messages it wants: headers, and the values that each may have; None for all messages."""
+    """Its selector: headers, and the values that each may have; None for all messages."""
     owner: tuple[str, ...] = ()
-    """Who alone may read what is for it, in a tree with a policy: identities, see tree/acl.py."""
+    """The identities that may read its entries, in a tree with a policy: see tree/acl.py."""
 
 
 class QueueState(msgspec.Struct, frozen=True, tag_field="zkms", tag="queue", omit_defaults=True):
-    """The data of a queue. `gone` is set, with the reason, before anything but an ack removes entries for good.
+    """The data of a queue, by which a receipt knows whether a missing entry was acked.
 
-    `dropped` is the highest sequence that was removed otherwise than by an ack, and `reason` why: a receipt that finds
-    its entry gone reads here whether that was an ack.
+    `gone` is the reason why the whole queue is removed, and is set before that. `dropped` is the highest sequence that
+    was removed without an ack, and `reason` says why.
     """
 
     client: str
@@ -50,18 +50,18 @@ class QueueState(msgspec.Struct, frozen=True, tag_field="zkms", tag="queue", omi
     dropped: int = -1
     reason: str = ""
     expired: tuple[tuple[int, int], ...] = ()
-    """Runs of entries, each by its first and last number, that were removed when their time was over."""
+    """First and last sequence of each run of entries that were removed because they had expired."""
     restore: str = ""
     """The claim of the restore that fills it, until its subscription is registered: see backup/restore_journal.py."""
 
     def expire(self, numbers: Sequence[int], reason: str) -> QueueState:
-        """The state after these entries, at least one, have been removed because their time was over."""
+        """Return the state after these entries, at least one, have been removed because they had expired."""
         runs = _runs([*self.expired, *((number, number) for number in numbers)])
         return msgspec.structs.replace(self, dropped=max(self.dropped, *numbers), reason=reason, expired=runs)
 
 
 def _runs(known: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Neighbours joined; of more than `MAX_RUNS` also those that lie closest: then what is between them counts too."""
+    """Join neighbouring runs, and the closest ones if there are more than `MAX_RUNS`: the entries between count too."""
     runs: list[tuple[int, int]] = []
     for first, last in sorted(known):
         if runs and first <= runs[-1][1] + 1:
@@ -75,7 +75,7 @@ def _runs(known: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 class Try(msgspec.Struct, frozen=True, array_like=True):
-    """What is known of a message that was delivered and not acked: how often, when it is due again, and why."""
+    """A message that was delivered and not acked: its attempts, when the next one is due, and the last error."""
 
     attempts: int
     due: float = 0.0
@@ -83,7 +83,7 @@ class Try(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """An entry that is partly done with: messages below `done`, and those whose bits are set in `more` (hex)."""
+    """An entry that is partly done: the messages below `done`, and those whose bits are set in `more` (hex)."""
 
     done: Annotated[int, msgspec.Meta(ge=0)] = 0
     more: str = ""
@@ -91,7 +91,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def count(self) -> int:
-        """How many of its messages are done with."""
+        """How many of its messages are done."""
         try:
             return self.done + int(self.more or "0", 16).bit_count()
         except ValueError:
@@ -99,33 +99,33 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Ledger(msgspec.Struct, frozen=True, tag_field="zkms", tag="ledger", omit_defaults=True):
-    """The data of a partition's ledger: who reads it, and which messages of the entries still there are acked.
+    """The data of a partition's ledger: its owner, and which messages of the remaining entries are acked.
 
-    Every ack is a transaction that writes it at the version that the owner knows, and whoever takes the partition over
-    writes it too: from then on the former owner's acks are refused. `epoch` counts the owners.
+    Every ack is a transaction that writes it at the version known to the owner. A new owner's claim writes it too, so
+    the former owner's acks are refused from then on. `epoch` counts the owners.
     """
 
     owner: str = ""
-    """The client that reads the partition; empty if the last one has given it up."""
+    """The client that reads the partition; empty if the last one has released it."""
     claim: str = ""
-    """Tells two readers of one client apart."""
+    """Distinguishes two readers of one client."""
     epoch: int = 0
     parts: dict[int, Part] = {}
-    """By the entries' sequence."""
+    """By the entry's sequence."""
     handed: dict[int, int] | None = None
-    """By priority, the number after the last delivered entry, as the last owner wrote it; None if it did not."""
+    """By priority, the sequence after the last delivered entry, as the last owner wrote it; None if it did not."""
     doubtful: int = 0
-    """Entries below this number may have been delivered by an owner that died."""
+    """Entries below this sequence may have been delivered by an owner that died."""
 
 
 class Patterns(msgspec.Struct, frozen=True, tag_field="zkms", tag="patterns"):
-    """The data of `subscribers`: the topic patterns that anybody subscribes to."""
+    """The data of `subscribers`: the topic patterns in use."""
 
     patterns: tuple[str, ...]
 
 
 class GroupPlan(msgspec.Struct, frozen=True, tag_field="zkms", tag="plan", omit_defaults=True):
-    """The data of a group: which client is to read which partition. Not more than a wish: ledgers decide."""
+    """The data of a group: the planned reader of each partition. The owner is whoever has claimed the ledger."""
 
     lanes: dict[int, str] = {}
 
@@ -136,21 +136,21 @@ class MemberState(msgspec.Struct, frozen=True, tag_field="zkms", tag="member", o
     host: str = ""
     pid: int = 0
     lanes: int = 0
-    """Partitions that it has."""
+    """Partitions that it owns."""
     reserved: int = 0
     """Messages in flight."""
     handled: int = 0
-    """Messages done with since it joined."""
+    """Messages done since it joined."""
     stuck: bool = False
-    """Whether a message has been in flight for longer than its time to run: it is given no partitions."""
+    """Whether a message has been in flight for longer than its time to run: then it is assigned no partitions."""
     pace: float = 0.0
-    """Seconds that a message takes it on average."""
+    """Seconds that it takes for a message, on average."""
     hands: dict[int, int] = {}
     """Messages in flight, by partition."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, tag_field="zkms", tag="dead", omit_defaults=True):
-    """The data of a dead letter: a frame of one message, and why nobody could do with it."""
+    """The data of a dead letter: a frame of one message, and why it could not be handled."""
 
     frame: bytes
     reason: str
@@ -160,22 +160,22 @@ class DeadLetter(msgspec.Struct, frozen=True, tag_field="zkms", tag="dead", omit
 
 
 class Moved(msgspec.Struct, frozen=True, tag_field="zkms", tag="moved", omit_defaults=True):
-    """What takes a delayed frame's place for a while: who got it when it was due."""
+    """The record that replaces a delayed frame for a while: which queues got it when it was due."""
 
     queues: dict[str, str] = {}
-    """The queues that it was put into, by the names that receipts have for them."""
+    """Paths of the queues, by their names in receipts."""
     gone: dict[str, str] = {}
-    """Who did not get it, and why."""
+    """Subscriptions that did not get it, and why."""
 
 
-class Shelf(msgspec.Struct, frozen=True, tag_field="zkms", tag="shelf"):
-    """The data of `dead/SUBSCRIPTION/TOPIC` where a restore has made it: of which file, by its digest."""
+class DeadQueueState(msgspec.Struct, frozen=True, tag_field="zkms", tag="shelf"):
+    """The data of a `dead/SUBSCRIPTION/TOPIC` that a restore has made: the digest of the restored file."""
 
     restored: str
 
 
 class FileProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far the restore of one file got: records of each kind that are dealt with."""
+    """How far the restore of one file got: the number of restored records of each kind."""
 
     letters: int = 0
     delayed: int = 0
@@ -183,36 +183,36 @@ class FileProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Restores(msgspec.Struct, frozen=True, tag_field="zkms", tag="restores", omit_defaults=True):
-    """The data of `restores`: the restore that may write, and what became of the last files, by their digests."""
+    """The data of `restores`: the claim of the restore that may write, and the progress of each file, by digest."""
 
     claim: str = ""
     files: dict[str, FileProgress] = {}
 
 
 class IdRecord(msgspec.Struct, frozen=True, tag_field="zkms", tag="id"):
-    """The data of a remembered message id: which message was stored under it."""
+    """The data of a remembered message id: the message that was stored with it."""
 
     producer: str
     seq: int
 
 
 class GapRecord(msgspec.Struct, frozen=True, tag_field="zkms", tag="gap"):
-    """The data of a gap entry: from here on something may have been missed, and why."""
+    """The data of a gap entry: why messages may be missing before it."""
 
     reason: str
     full: bool = False
-    """Whether the queue is flagged as full, so that its reader has to clear the flag."""
+    """Whether the full flag was set with it, so that the reader has to clear it."""
 
 
 class ProducerState(msgspec.Struct, frozen=True, tag_field="zkms", tag="producer", omit_defaults=True):
-    """The data of `producers/ID`: the last sequence number stored, and the client that writes here.
+    """The data of `producers/ID`: the last sequence number stored, and the client that owns it.
 
-    `claim` tells two processes apart that were given the same client_id: only one of them may go on.
+    `claim` distinguishes two processes with the same client_id: only one of them may go on.
     """
 
     owner: str
     seq: Annotated[int, msgspec.Meta(ge=0, le=2**61)]
-    """The bound leaves room below that of a frame's: what follows this number can be read."""
+    """The limit is below that of a frame's numbers, so that frames after this one can still be read."""
     claim: str = ""
 
 
@@ -230,7 +230,7 @@ class Layout(msgspec.Struct, frozen=True, tag_field="zkms", tag="root", omit_def
 
     layout: int
     access: dict[str, tuple[str, ...]] | None = None
-    """Identities by role: the policy by which everybody has to make znodes, see tree/acl.py."""
+    """Identities by role: the policy for new znodes, see tree/acl.py."""
 
 
 Record = (
@@ -243,7 +243,7 @@ Record = (
     | DeadLetter
     | IdRecord
     | Moved
-    | Shelf
+    | DeadQueueState
     | Restores
     | GapRecord
     | ProducerState
@@ -252,11 +252,11 @@ Record = (
 )
 R = TypeVar("R", bound=Record)
 encode: Callable[[Record], bytes] = msgspec.json.Encoder().encode
-"""A record as JSON, so that any ZooKeeper tool shows it readably."""
+"""Encodes a record as JSON."""
 
 
 def decode(data: bytes, kind: type[R]) -> R:
-    """The record of this kind in a znode's data; `msgspec.DecodeError` if another program wrote it."""
+    """Decode the record of this kind; `msgspec.DecodeError` if another program wrote the data."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (UnicodeDecodeError, RecursionError) as error:  # msgspec lets these two through
@@ -264,7 +264,7 @@ def decode(data: bytes, kind: type[R]) -> R:
 
 
 def decode_or_none(data: bytes, kind: type[R]) -> R | None:
-    """The record of this kind in a znode's data; None if another program wrote it."""
+    """Decode the record of this kind; None if another program wrote the data."""
     try:
         return decode(data, kind)
     except msgspec.MsgspecError:
@@ -272,7 +272,7 @@ def decode_or_none(data: bytes, kind: type[R]) -> R | None:
 
 
 def read_record(data: bytes, kind: type[R], path: str, advice: str = "") -> R:
-    """The record of this kind in the data of the znode at `path`; `StoreError` if another program wrote it.
+    """Decode the record of this kind from the znode at `path`; `StoreError` if another program wrote the data.
 
     The error ends with `advice`, or with what is wrong with the data.
     """
@@ -283,5 +283,5 @@ def read_record(data: bytes, kind: type[R], path: str, advice: str = "") -> R:
 
 
 def overwritten(path: str, reason: object) -> StoreError:
-    """The error of data that zkms did not write."""
+    """Return the error for data that zkms did not write."""
     return StoreError(f"overwritten by another program: {reason}", path=path)

@@ -1,14 +1,14 @@
-"""The audit: every guarantee held against the trail, and what breaks one as a row with its evidence.
+"""The audit: checks every guarantee against the trail, and returns each violation as a row with its evidence.
 
     lost          stored for a durable or group subscription, never delivered, and nothing accounts for it
     missed        the same for a live subscription, without a gap event
-    duplicated    delivered again by an event that does not call itself redelivered
+    duplicated    delivered again by an event that is not "redelivered"
     out_of_order  delivered after a younger message of its producer and priority; in a group, of its key as well
     early         delivered before it was due
     after_expiry  delivered after it had expired
     not_owner     acked by a process that another had taken over from
 
-A row's verdict is `violation`, or `undecided` where lines are missing that would tell.
+A row's verdict is `violation`, or `undecided` if the lines that would decide it are missing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ HOLES = (
 
 @dataclass(frozen=True)
 class Audit:
-    """`findings` are the rows above; `absent` says what became of all that was not delivered, by subscription."""
+    """`findings` are the rows above; `absent` explains everything that was not delivered, by subscription."""
 
     findings: DataFrame
     absent: DataFrame
@@ -56,7 +56,7 @@ def audit(
     margin: float,
     notes: DataFrame | None = None,
 ) -> Audit:
-    """Hold the trail against the guarantees.
+    """Check the guarantees against the trail.
 
     `recorded` is the same with its times not corrected, `margin` how far its clocks are apart, in seconds. `notes` are
     those of the trail, if they have been gathered.
@@ -136,7 +136,7 @@ _ABSENT = (
 
 
 def _absent(gone: DataFrame) -> DataFrame:
-    """topic, sub, fate, what -> messages: where all that was not delivered has gone."""
+    """topic, sub, fate, what -> messages: explains everything that was not delivered."""
     return gone.groupBy(
         "topic", "sub", "kind", "fate", F.col("excuse.what").alias("what"), F.col("excuse.text").alias("text")
     ).agg(F.sum(F.col("past") - F.col("first")).alias("messages"), F.count("*").alias("stretches"))
@@ -155,7 +155,7 @@ def _fates(
     holes: list[Hole],
     rows: int,
 ) -> DataFrame:
-    """What became of everything that was not delivered."""
+    """Explain everything that was not delivered."""
     spark = trail.sparkSession
     runs = F.broadcast(names.runs)
     named = heard.join(F.broadcast(_queues(sheet)), "pair").join(runs, "run_key")
@@ -185,7 +185,7 @@ def _runs(trail: DataFrame, known: Survey) -> DataFrame:
 
 
 def _around(heard: DataFrame, chosen: DataFrame, runs: DataFrame) -> DataFrame:
-    """pair, first, t, i, run_key: the deliveries at the ends of blocks that are not looked into."""
+    """pair, first, t, i, run_key: the deliveries at the ends of blocks that are not examined."""
     pairs, blocks = F.broadcast(chosen.select("pair").distinct()), F.broadcast(chosen)
     ends = (
         F.struct(*(F.col(f"{end}_{name}").alias(name) for name in ("first", "t", "i"))) for end in ("first", "last")

@@ -1,4 +1,4 @@
-"""Messages delivered twice by events that do not call themselves redelivered."""
+"""Messages delivered twice by events that are not "redelivered"."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from zkms_spark.effort import together
 from zkms_spark.schema import happened
 
 STORED, DELIVERED, ELSEWHERE = "stored", "delivered", "elsewhere"
-"""Sides: `elsewhere` is what accounts for a message in another way, also a redelivery or an ack."""
+"""Sides: `elsewhere` accounts for a message in another way, also by a redelivery or an ack."""
 
 BLOCK = 1024
 """Numbers that are joined together."""
@@ -51,7 +51,7 @@ def wanted(sheet: DataFrame) -> DataFrame:
 def narrowed(trail: DataFrame, wanted: DataFrame, lanes: DataFrame) -> DataFrame:
     """The trail with no deliveries but those of the blocks in `wanted` and of these lanes.
 
-    They are few, and kept: whoever looks into either reads them and not all others again.
+    They are few, and cached, so that later steps do not read all others again.
     """
     rows = (
         by_range(happened(trail, "delivered").select(*_KEPT))

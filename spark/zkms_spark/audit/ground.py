@@ -1,4 +1,4 @@
-"""What every job stands on: who wrote the trail, which of its lines are missing, and its times by one clock."""
+"""The basis of every job: the trail's processes, its missing lines, and its times by one clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zkms_spark.schema import notes
 
 @dataclass(frozen=True)
 class Ground:
-    """Found out in two passes over the trail."""
+    """The results of two passes over the trail."""
 
     recorded: DataFrame
     """The trail with its times as they were recorded."""
@@ -31,7 +31,7 @@ class Ground:
 
 
 def explore(recorded: DataFrame) -> Ground:
-    """Find it out."""
+    """Make the two passes."""
     gathered = notes(recorded).repartition(2).localCheckpoint()
     known = survey.survey(recorded, gathered)
     clocks = skew.estimate(known.hosts, known.apart)

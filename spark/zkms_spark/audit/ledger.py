@@ -1,4 +1,4 @@
-"""The ledger: for every producer, topic and subscription, what was stored for it against what was delivered to it.
+"""The balance: compares, for every producer, topic and subscription, what was stored with what was delivered.
 
 Both sides are sums over ranges (`numbers`), so that a trail of any length is one pass: publishes are added up by their
 list of subscriptions before that list is spread out, deliveries after one shuffle that also serves the check of their
@@ -18,14 +18,14 @@ from zkms_spark.audit.numbers import by_range, lane_key, maker_key, name_key, pr
 from zkms_spark.schema import happened
 
 PAIR = ("producer", "topic", "sub", "priority")
-"""Whose messages one another is held against: those of a higher priority overtake on purpose."""
+"""Messages with these in common are ordered; those of a higher priority overtake on purpose."""
 LANE = (*PAIR, "partition")
 """Where deliveries are in order: to a subscription, or to one partition of a group."""
 KINDS = ("live", "durable", "group")
-"""Numbered from 1, where a number is wanted."""
+"""As numbers they begin with 1."""
 _SUMMED = ("block", "n", "print", "zxid", "past")
 BLOCK_BITS = 9
-"""A block is 512 numbers: so much is looked at again where one of them is amiss."""
+"""A block is 512 numbers: all of it is examined if one of them is wrong."""
 
 
 def block_of(number: Column) -> Column:
@@ -61,7 +61,7 @@ def stored(trail: DataFrame) -> DataFrame:
 
 
 def handed_over(trail: DataFrame) -> DataFrame:
-    """pair, lane, run_key, block -> sums and ends of what was handed over for the first time, and how orderly.
+    """pair, lane, run_key, block -> sums and ends of first deliveries, and whether they were in order.
 
     Within a process `i` is the order of events; between owners of a partition or name, the epoch is. `first_*` and
     `last_*` are the deliveries of the smallest and of the greatest number. Numbers stand for names, and no structs are

@@ -1,9 +1,9 @@
-"""What became of messages that were stored for a subscription and never delivered to it.
+"""Explains messages that were stored for a subscription and never delivered to it.
 
 A missing message is *passed* when its subscription has had a younger one: then it will not come any more, and unless
 something accounts for it (a gap event, a purge), it was lost. What is not passed may have been waiting when the trail
 ended; giving up the subscription, or a purge of its queue, then accounts for it, also if somebody has taken that name
-again since, and got younger ones. Where lines of the subscription's process are missing for that time, nobody can tell.
+again since, and got younger ones. If lines of the subscription's process are missing for that time, it is undecided.
 A queue has a `home`, its topic or pattern, and is read in order within a priority, the higher ones first.
 """
 

@@ -18,7 +18,7 @@ LATEST_FLUSH = 10.0
 
 @dataclass
 class Run:
-    """One process, as far as its trail tells."""
+    """One process, as far as its trail shows."""
 
     run: str
     node: str
@@ -31,7 +31,7 @@ class Run:
     ended: float = 0.0
     killed: bool = False
     lost_at_end: int | None = None
-    """Lines that went with a process that was killed; None: nobody counted, or it was not killed."""
+    """Lines lost when a process was killed; None: not counted, or it was not killed."""
     flush: float = 0.0
     silent: float | None = None
     """Since when a process that was killed has written nothing, if it was given lines later than that."""
@@ -123,7 +123,7 @@ def files(notes: DataFrame) -> DataFrame:
 
 
 def survey(trail: DataFrame, notes: DataFrame | None = None) -> Survey:
-    """Take stock; `notes` are those of the trail, if they have been gathered."""
+    """Survey the trail; `notes` are those of the trail, if they have been gathered."""
     found = Survey()
     seen: list[tuple[str, str, float]] = []
     for row in counts(trail).collect():

@@ -1,4 +1,4 @@
-"""The verdict: each guarantee kept, broken, undecided or not put to the test, in one sentence each."""
+"""The verdict: each guarantee is kept, broken, undecided or untried, in one sentence each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GUARANTEES = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is to be said about one guarantee."""
+    """The verdict on one guarantee."""
 
     violation: str
     guarantee: str

@@ -1,4 +1,4 @@
-"""Where alerts go: the console, a webhook, a zkms topic. What fails here is said and tried again, and stops nothing.
+"""Sends alerts: to the console, a webhook, a zkms topic. A failure is reported and retried, and stops nothing.
 
 A sink's `send` takes a list of alerts and raises if they have not arrived. It takes a bounded time.
 """
@@ -29,7 +29,7 @@ class NotSent(AnalysisError):
 
 
 class Sink(Protocol):
-    """Somewhere that alerts go."""
+    """A destination of alerts."""
 
     name: str
 

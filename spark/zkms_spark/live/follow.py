@@ -46,7 +46,7 @@ Closed = Callable[[Window], None]
 
 
 class Follower:
-    """Keeps the state of one job. Batches come on a thread of Spark's; `_lock` is held while one is at work."""
+    """The state of one job. Batches come on a thread of Spark's; `_lock` is locked while one is processed."""
 
     def __init__(self, settings: FollowSettings, sinks: Iterable[Sink], closed: Closed = lambda _window: None) -> None:
         self.settings = settings
@@ -134,7 +134,7 @@ class Follower:
         self.progress.raise_alerts(alerts, [sink.name for sink in self._sinks])
 
     def _send(self) -> None:
-        """What waits, to each sink; what cannot be sent waits on."""
+        """Send pending alerts to each sink; those that fail stay pending."""
         before = len(self.progress.alerts)
         for sink in self._sinks:
             mine = [alert for alert in self.progress.alerts if sink.name in alert["to"]]
@@ -155,7 +155,7 @@ class Follower:
     # -- between batches -----------------------------------------------------------------------------------------
 
     def rest(self) -> None:
-        """Nothing new has come: windows are closed by the clock, and alerts that wait are sent."""
+        """Close windows by the clock and send pending alerts, when no new files have come."""
         with self._changing():
             alerts = self.progress.raised
             closed = self.progress.closed
@@ -166,14 +166,14 @@ class Follower:
                 self._send()
 
     def finish(self) -> None:
-        """Nothing more will come: close what is open, send what waits."""
+        """Close all windows, and send pending alerts: nothing more will come."""
         with self._changing():
             self._close(float("inf"))
             self.progress.save(self._path)
             self._send()
 
     def audited(self, findings: Iterable[dict[str, Any]]) -> None:
-        """Tell of violations that were not told before."""
+        """Raise alerts for new violations."""
         with self._changing():
             fresh = self.progress.unknown(violations(findings))
             if fresh:
@@ -252,7 +252,7 @@ def _audit(spark: SparkSession, settings: FollowSettings, follower: Follower) ->
 
 @contextmanager
 def _alone(settings: FollowSettings) -> Iterator[None]:
-    """Two jobs on one state would count everything twice."""
+    """Lock the state: two jobs would count everything twice."""
     descriptor = os.open(settings.state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

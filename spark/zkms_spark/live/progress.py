@@ -1,4 +1,4 @@
-"""How far the live job has come: one JSON file, written after the windows of a batch, as a whole.
+"""The progress of the live job: one JSON file, written atomically after the windows of a batch.
 
 Windows are closed and alerts are decided here, once each: what a killed job had not written down yet is decided again
 by the next one, from the same figures. Alerts wait here until they have been sent, so that none is lost by a kill; one
@@ -24,7 +24,7 @@ REMEMBERED = 10_000
 
 @dataclass
 class FollowProgress:
-    """What is known after `batch`."""
+    """The state after `batch`."""
 
     trail: str
     seconds: float
@@ -62,7 +62,7 @@ class FollowProgress:
         self.waiting = [row for row in self.waiting if row[3] >= before]
 
     def raise_alerts(self, alerts: Iterable[Alert], to: list[str]) -> None:
-        """Have these sent."""
+        """Add these to the pending alerts."""
         fresh = [{**alert, "to": list(to)} for alert in alerts]
         self.raised += len(fresh)
         waiting = self.alerts + fresh
@@ -70,7 +70,7 @@ class FollowProgress:
         self.alerts = waiting[-PENDING:]
 
     def unknown(self, alerts: Iterable[Alert]) -> list[Alert]:
-        """Those that were not told before; from now on they were."""
+        """Return the alerts that are new, and remember them."""
         before = set(self.told)
         fresh = [alert for alert in alerts if alert["id"] not in before]
         self.told = [*self.told, *(alert["id"] for alert in fresh)][-REMEMBERED:]
@@ -84,12 +84,12 @@ class FollowProgress:
         self.alerts = [alert for alert in self.alerts if alert["to"]]
 
     def save(self, path: Path) -> None:
-        """Whole or not at all."""
+        """Write it atomically."""
         write_whole(path, asdict(self))
 
 
 def load(path: Path, trail: str, seconds: float) -> FollowProgress:
-    """What was saved, or the beginning."""
+    """Return the saved progress, or a new one."""
     if not path.exists():
         return FollowProgress(trail, seconds)
     return FollowProgress(**json.loads(path.read_text(encoding="utf-8")))

@@ -1,4 +1,4 @@
-"""What the live job is told."""
+"""The settings of the live job."""
 
 from __future__ import annotations
 

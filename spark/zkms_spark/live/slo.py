@@ -1,4 +1,4 @@
-"""What is promised, and the alerts that say where it is not kept."""
+"""Service level objectives, and alerts where they are not met."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Alert = dict[str, Any]
 
 @dataclass(frozen=True)
 class Slo:
-    """For each subscription and window; None: nothing is promised."""
+    """The limits for each subscription and window; None: no limit."""
 
     p99: float | None = None
-    """Seconds from publish to hand-over, for 99 of 100 messages."""
+    """Seconds from publish to delivery, for 99 of 100 messages."""
     lag: int | None = None
     """Messages waiting at the end."""
     gaps: int | None = 0
     """Gap events."""
 
     def alerts(self, window: Window) -> list[Alert]:
-        """What a closed window breaks."""
+        """Return the alerts of a closed window."""
         found = []
         for row in window.subscriptions():
             name = f"{row['topic']}: {row['sub']}"

@@ -179,7 +179,7 @@ def iso(moment: float) -> str:
 
 
 def write_whole(path: Path, document: Any) -> None:
-    """JSON that is there as a whole or not at all, also if we are killed."""
+    """Write JSON atomically, also if we are killed."""
     half = path.with_name(f".{path.name}.half")
     half.write_text(json.dumps(document, separators=(",", ":")), encoding="utf-8")
     half.replace(path)

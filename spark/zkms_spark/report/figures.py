@@ -1,4 +1,4 @@
-"""The report's plots, as what plotly.js draws: data only, colours come from the page."""
+"""The report's plots as data for plotly.js; colours come from the page."""
 
 from __future__ import annotations
 

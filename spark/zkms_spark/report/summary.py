@@ -1,4 +1,4 @@
-"""What a trail says, in plain sentences: the first thing that a reader of the report reads."""
+"""The summary of a trail in plain sentences, at the top of the report."""
 
 from __future__ import annotations
 

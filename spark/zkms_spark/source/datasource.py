@@ -1,4 +1,4 @@
-"""What `spark.dataSource.register` takes."""
+"""The data source, for `spark.dataSource.register`."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Worker:
         self.database = sqlite3.connect(options["database"], timeout=60, isolation_level=None)
 
     async def load(self, key: int) -> int:
-        """Read the row, and dawdle now and then, as databases and networks do."""
+        """Read the row; sometimes slowly, as databases and networks do."""
         (version,) = self.database.execute("SELECT version FROM rows WHERE id = ?", [key]).fetchone()
         chance, longest = (0.7, 0.3) if self.options["without"] == "guard" else (0.3, 0.01)
         if random.random() < chance:
@@ -36,7 +36,7 @@ class Worker:
         return int(version)
 
     async def change(self, key: int) -> Write:
-        """Write the row, and tell everybody."""
+        """Write the row, and invalidate it."""
         begun = time.monotonic()
         (version,) = self.database.execute(
             "UPDATE rows SET version = version + 1 WHERE id = ? RETURNING version", [key]
@@ -51,7 +51,7 @@ class Worker:
         return Write(version, begun, done if outcome.sent else NEVER, done if outcome else NEVER)
 
     async def read(self, key: int) -> int:
-        """Through the cache; now and then the first who asks is cancelled, which must not harm who asks next."""
+        """Read through the cache; sometimes the first caller is cancelled, which must not affect the next one."""
         if random.random() < 0.02:
             first = asyncio.create_task(self.cache.get(key, self.load))
             await asyncio.sleep(0)
@@ -76,7 +76,7 @@ class Worker:
 
 
 async def main() -> None:
-    """Do as the checker says."""
+    """Work until the checker ends it."""
     options = json.loads(sys.argv[1])
     take_away(options["without"])
     timeout = options["session_timeout"]

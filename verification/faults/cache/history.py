@@ -1,4 +1,4 @@
-"""What processes read and wrote, and whether that was allowed.
+"""The history of reads and writes, and the check whether it was allowed.
 
 A write is stamped when its commit begins, when its invalidation is known to be sent, and when its wait has returned. A
 read is stamped before it begins. All clocks are the machine's monotonic one, so stamps of all processes compare.
@@ -24,33 +24,33 @@ class Write(NamedTuple):
     version: int
     begun: float
     sent: float
-    """`NEVER` if nobody could be told in time."""
+    """`NEVER` if the invalidation was not sent in time."""
     done: float
     """When every node was known to have dropped the old value; `NEVER` if some were missing."""
 
 
 class History:
-    """Appends to a file what one thread does; read back by `check`."""
+    """Appends the reads and writes of one thread to a file, which `check` reads."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
 
     def read(self, key: int, version: int, begun: float) -> None:
-        """A read that began then saw this version."""
+        """Note the version that a read has seen, and when the read began."""
         self._file.write(_RECORD.pack(key, version, begun, -1.0, -1.0))
 
     def write(self, key: int, write: Write) -> None:
-        """A write is over."""
+        """Note a finished write."""
         self._file.write(_RECORD.pack(key, *write))
 
     def close(self) -> None:
-        """Everything is on disk."""
+        """Flush and close the file."""
         self._file.close()
 
 
 @dataclass
 class Findings:
-    """What came of it."""
+    """The result of the check."""
 
     reads: int = 0
     writes: int = 0

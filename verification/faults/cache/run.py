@@ -53,7 +53,7 @@ _counted = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass
 class Run:
-    """What to do, and what was found."""
+    """The settings of a run, and its results."""
 
     seconds: float = 5.0
     processes: int = 4
@@ -91,7 +91,7 @@ class Run:
         )
 
     def on(self, zookeeper: Server, root: str, directory: Path) -> Run:
-        """Carry it out, with the faults that were asked for."""
+        """Run it with the requested faults."""
         with Proxy(zookeeper.hosts) as proxy:
             ways: list[Way] = [zookeeper] * self.processes
             if self.cut:
@@ -161,7 +161,7 @@ class Run:
         time.sleep(max(0.0, end - time.monotonic()))
 
     def await_all(self, zookeeper: Way, root: str, processes: int | None = None) -> None:
-        """Those who were away come back, and have a moment to read."""
+        """Wait until all processes are connected again, and give them a moment to read."""
         with zkms.connect(zookeeper.hosts, root, cleaner=False, request_timeout=60.0) as bus:
             deadline = time.monotonic() + 60
             while len(bus.subscriptions("zkms.cache.rows")) < (processes or self.processes):

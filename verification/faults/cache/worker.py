@@ -62,16 +62,16 @@ class Worker:
         return database
 
     def load(self, key: int) -> int:
-        """Read the row, and dawdle now and then, as databases and networks do."""
+        """Read the row; sometimes slowly, as databases and networks do."""
         (version,) = self.database.execute("SELECT version FROM rows WHERE id = ?", [key]).fetchone()
-        # Where the check against late loads is taken away, there shall be some: also on a busy machine.
+        # Without the check against late loads there must be some, also on a busy machine.
         chance, longest = (0.7, 0.3) if self.options["without"] == "guard" else (0.3, 0.01)
         if random.random() < chance:
             time.sleep(random.uniform(0.0, longest))
         return int(version)
 
     def change(self, key: int) -> Write:
-        """Write the row, and tell everybody."""
+        """Write the row, and invalidate it."""
         cache, allowed = self.cache, self.options["wait"]
         begun = time.monotonic()
         (version,) = self.database.execute(
@@ -107,12 +107,12 @@ class Worker:
                 begun = time.monotonic()
                 history.read(key, self.cache.get(key, self.load), begun)
                 if random.random() < 0.1:
-                    time.sleep(0.001)  # a program that does nothing but read would have no thread to spare for others
+                    time.sleep(0.001)  # or the reads would leave no time for other threads
         history.close()
 
 
 def main() -> None:
-    """Do as the checker says."""
+    """Work until the checker ends it."""
     clocks.inject()
     options = json.loads(sys.argv[1])
     take_away(options["without"])

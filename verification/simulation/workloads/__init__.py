@@ -1,1 +1,1 @@
-"""What is done in a schedule, and what must be true of it afterwards: one file for each kind of subscription."""
+"""Workloads: the programs of a schedule, and the promises that must be kept; one file for each kind."""

@@ -21,13 +21,13 @@ class Workload:
 
     name = ""
     without: tuple[str, ...] = ()
-    """Faults that have nothing to do with what it shows."""
+    """Faults that do not matter here."""
     messages = 14
     ways: tuple[str, ...] = ("one",)
     """How its publishers publish: see publishing.py."""
     priorities: tuple[int, ...] = (0,)
     every = 0.0
-    """Seconds between moments at which much happens, so that faults strike there."""
+    """Seconds between the times at which much happens; faults are close to those."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -46,7 +46,7 @@ class Workload:
         raise NotImplementedError
 
     def finished(self) -> bool:
-        """Whether all has arrived that must."""
+        """Whether everything has arrived."""
         raise NotImplementedError
 
     def check(self) -> None:
@@ -72,7 +72,7 @@ class Workload:
         begin(1)
 
     def connect(self, client_id: str) -> zkms.Bus:
-        """A bus, however long it takes; a process of a later life is another client."""
+        """Connect, however long it takes; a restarted process is another client."""
         while True:
             try:
                 return zkms.connect("zk:2181", client_id=client_id, session_timeout=SESSION)
@@ -80,7 +80,7 @@ class Workload:
                 primitives.sleep(0.5)
 
     def chance(self, likely: float) -> bool:
-        """Whether something happens that is so likely."""
+        """Return True with this probability."""
         return self.world.random.random() < likely
 
     def number(self, most: int) -> int:
@@ -112,7 +112,7 @@ class Workload:
         publishing.some(numbers)
 
     def turned_away(self, error: zkms.ZkmsError, entries: list[Sent]) -> None:
-        """A publisher was told that these are not stored; for those who look at the reason."""
+        """Handle messages that were refused, for workloads that check the reason."""
 
     def key(self, name: str, number: int) -> str | None:
         """The key of a message."""
@@ -124,14 +124,14 @@ class Workload:
         return not self._publishing
 
     def done(self) -> bool:
-        """Whether it is finished; looked at now and then only, for that takes time."""
+        """Whether it is finished; checked only now and then, because that takes time."""
         if self.world.now < self._looked + LOOK:
             return False
         self._looked = self.world.now
         return self.finished()
 
     def problem(self, text: str) -> None:
-        """Something is wrong."""
+        """Add a broken promise."""
         self.problems.append(text)
 
     def stored(self) -> set[Place]:
@@ -143,7 +143,7 @@ class Workload:
         return {(name, sent.number) for name, all_ in self.sent.items() for sent in all_ if sent.state == "refused"}
 
     def together(self, seen: set[Place]) -> set[Place]:
-        """What must have been stored, since it was, or something of the same frame was seen."""
+        """Return the messages that must be stored: those known to be, and those whose frame was seen."""
         found = self.stored() | seen
         for name, all_ in self.sent.items():
             frames = {sent.frame for sent in all_ if (name, sent.number) in found}

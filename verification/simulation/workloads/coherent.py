@@ -1,4 +1,4 @@
-"""The near cache: after invalidate() said that all have dropped it, nobody reads an older value."""
+"""The near cache: after invalidate() has returned true, no node reads an older value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_STALENESS = 2.0
 
 @dataclass
 class Write:
-    """One change of a row, and when everybody was known to have dropped what was before."""
+    """One change of a row, and when all nodes were known to have dropped the old value."""
 
     version: int
     sent: float = float("inf")
@@ -65,7 +65,7 @@ class Coherent(Workload):
 
     def _load(self, key: int) -> int:
         version = self._rows[key]
-        primitives.sleep(self.world.random.random() * 0.05)  # on its way here, it may be overtaken
+        primitives.sleep(self.world.random.random() * 0.05)  # a later change may overtake it here
         return version
 
     def _read(self, cache: zkms.Cache, key: int, client: str) -> None:

@@ -9,7 +9,7 @@ from verification.simulation.workloads.publishing import Place, Publishing
 
 
 class Delayed(Durable):
-    """A durable reader, two publishers, and all of them stand for election."""
+    """A durable reader and two publishers; all of them are candidates for the cleaner."""
 
     name = "delayed"
     ways = ("one",)
@@ -36,14 +36,14 @@ class Delayed(Durable):
         return super()._ack(message, place, client)
 
     def finished(self) -> bool:
-        """Whether nothing waits any more, and all has arrived or is a dead letter."""
+        """Whether no message is delayed any more, and all have arrived or are dead letters."""
         return self.published and not self.remains.entries() and len(self._lost()) <= len(self.remains.letters())
 
     def _lost(self) -> set[Place]:
         return self.stored() - set(self.acked) - self.unsure
 
     def check(self) -> None:
-        """Order is no promise here; what was due when nobody was subscribed is a dead letter."""
+        """Check everything but the order; messages that had no subscribers when they were due are dead letters."""
         dead = self.remains.letters()
         lost = self._lost()
         if len(lost) > len(dead):

@@ -1,4 +1,4 @@
-"""Queues that must not hold anybody up: one drops its oldest and says so, one is given up while it is full."""
+"""Full queues: one drops its oldest entries and announces a gap, one is unsubscribed while it is full."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LIMIT = 4
 SLOW = 0.8
 """Seconds that the reader takes for a message, at the most."""
 NEWS = 5.0
-"""Seconds after which every publisher has heard that a subscription is no more, also by way of a server that lags."""
+"""Seconds after which every publisher knows that a subscription was removed, also on a server that lags."""
 KEPT, GIVEN_UP = "kept", "left"
 
 
 class Dropping(Workload):
-    """A slow reader whose queue drops its oldest; a full queue that nobody reads, until it is given up."""
+    """A slow reader whose queue drops its oldest; a full queue that nobody reads, until it is unsubscribed."""
 
     name = "dropping"
     without = ("clock",)
@@ -32,12 +32,12 @@ class Dropping(Workload):
         self.since = float("inf")
         """When the reader had subscribed."""
         self.told: list[Place | None] = []
-        """What it was told, in all its lives: messages, or None for a gap."""
+        """What all its processes received: messages, or None for a gap."""
         self.gone = float("inf")
-        """When the other one had been given up."""
+        """When the other one had been unsubscribed."""
 
     def start(self) -> None:
-        """The one that is given up is not there in every schedule."""
+        """Start the processes; the subscription that is removed is not in every schedule."""
         self.process("read", lambda life: self._read(f"read-{life}"))
         if self.chance(0.7):
             self.process("leave", lambda life: self._leave(f"leave-{life}"))
@@ -74,7 +74,7 @@ class Dropping(Workload):
                     message.ack()
 
     def _leave(self, client: str) -> None:
-        """Subscribe, read nothing, and give it up; again, as long as that may not have been carried out."""
+        """Subscribe, read nothing, and unsubscribe; again, until that has certainly succeeded."""
         bus = self.connect(client)
         while self.gone == float("inf"):
             try:
@@ -87,7 +87,7 @@ class Dropping(Workload):
                 self.gone = self.world.now
 
     def turned_away(self, error: zkms.ZkmsError, entries: list[Sent]) -> None:
-        """Only the queue that refuses may refuse, and only while it is there."""
+        """Check that only the queue that rejects has refused, and only while it exists."""
         if not isinstance(error, zkms.QueueFull):
             return
         if error.subscription != GIVEN_UP:
@@ -98,7 +98,7 @@ class Dropping(Workload):
     # -- judgement -----------------------------------------------------------------------------------------------
 
     def finished(self) -> bool:
-        """Whether nothing waits, and all was told that had to be."""
+        """Whether all queues are empty, and everything was delivered or announced as a gap."""
         over = self.published and self.gone <= self.world.now
         return over and not self.remains.entries() and not self.remains.bodies() and not self._silent()
 
@@ -106,7 +106,7 @@ class Dropping(Workload):
         return {place for place in self.told if place is not None}
 
     def _silent(self) -> list[Place]:
-        """What was stored for the reader and not told, without a gap after all that it was told before."""
+        """Return the messages that were stored for the reader and not delivered, without a gap."""
         expected = {
             (name, sent.number)
             for name, all_ in self.sent.items()
@@ -122,7 +122,7 @@ class Dropping(Workload):
         return None in self.told[max(before, default=-1) + 1 :]
 
     def check(self) -> None:
-        """Nothing missing without a gap, in order, within the limit; and nothing of the other one is left."""
+        """Check gaps, order and limits, and that nothing of the removed subscription is left."""
         if silent := self._silent():
             self.problem(f"never told of {silent}, nor of a gap: {self.told}")
         if ghosts := self.refused() & self._places():
@@ -138,7 +138,7 @@ class Dropping(Workload):
             self.problem(f"left behind: {left}")
 
     def _traces(self) -> list[str]:
-        """What there is of the subscription that was given up; and in the reader's ledger, of entries that are gone."""
+        """Return what is left of the removed subscription, and of removed entries in the reader's ledger."""
         znodes = self.world.ensemble.leader.tree.znodes
         traces = [path for path in znodes if GIVEN_UP in path.split("/")]
         for path, znode in znodes.items():

@@ -1,4 +1,4 @@
-"""A durable subscription: each message acked exactly once, in order, whoever reads it at the time."""
+"""A durable subscription: each message is acked exactly once, in order, also when its reader changes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from zkms.zookeeper.session import State
 
 
 class Delivery(NamedTuple):
-    """A message in somebody's hands."""
+    """A message that was delivered."""
 
     place: Place
     client: str
 
 
 class Durable(Workload):
-    """One reader, one that takes its place now and then, two publishers."""
+    """One reader, one that takes over now and then, two publishers."""
 
     name = "durable"
     without = ("clock",)
@@ -28,20 +28,20 @@ class Durable(Workload):
     priorities = (0, 0, 0, 5)
     readers = 2
     most = 4
-    """Messages that a reader takes together, at the most; it acks each by itself, not always in order."""
+    """The most messages that a reader fetches together; it acks each by itself, not always in order."""
     at_once = True
     """Whether it sometimes acks them all at once instead."""
     naks = 0.1
-    """How likely it is that a message is given back."""
+    """The probability that a message is nacked."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.delivered: list[Delivery] = []
         self.acked: dict[Place, str] = {}
         self.unsure: set[Place] = set()
-        """Whose ack had no answer, or not yet."""
+        """Messages whose ack has no reply."""
         self.returned: dict[Place, str] = {}
-        """Given back, which is stored, and by whom; not given out again yet."""
+        """Nacked messages that are not delivered again yet, and who nacked them."""
 
     def start(self) -> None:
         """Readers and publishers."""
@@ -53,7 +53,7 @@ class Durable(Workload):
     # -- reading -------------------------------------------------------------------------------------------------
 
     def subscribe(self, bus: zkms.Bus, number: int) -> zkms.Consumer:
-        """As the one reader, or in its place."""
+        """Subscribe as the reader, or take over."""
         takeover = bool(number) and not self.healed
         return bus.subscribe(TOPIC, name="d", takeover=takeover, max_attempts=None)
 
@@ -74,18 +74,18 @@ class Durable(Workload):
                 return  # the bus stays as it is
 
     def _leave(self, sub: zkms.Consumer) -> None:
-        """Keep the place, and come back."""
+        """Close the subscription without unsubscribing."""
         try:
             sub.close()
         except zkms.ConnectionLost:
             primitives.sleep(0.5)
 
     def _gives_up(self, bus: zkms.Bus) -> bool:
-        """Whether a reader has had enough of a ZooKeeper that does not answer."""
+        """Whether a reader stops because ZooKeeper does not answer."""
         return bus.parts.session.state is not State.CONNECTED and self.chance(0.5)
 
     def _work(self, bus: zkms.Bus, sub: zkms.Consumer, client: str) -> None:
-        """Until the subscription is somebody else's, or we have had enough of it."""
+        """Read until another process owns the subscription, or for a random time."""
         while self.healed or not self.chance(0.05):
             try:
                 messages = sub.fetch(self.number(self.most), timeout=self.number(5))
@@ -105,7 +105,7 @@ class Durable(Workload):
                 self._deal(message, again, client)
 
     def _given(self, message: zkms.Message, client: str) -> str | None:
-        """A message has come; who has acked it already, by what we know."""
+        """Note a delivery, and return who is known to have acked the message already."""
         place = message.data["by"], message.data["number"]
         if place not in {delivery.place for delivery in self.delivered}:
             before = [p for p, who in self.returned.items() if who == client and self._line(p) == self._line(place)]
@@ -120,7 +120,7 @@ class Durable(Workload):
         if not self.healed and self.chance(self.naks):
             self._nak(message, place, client)
         elif self._ack(message, place, client) and again is not None:
-            # One that was stopped may go on with what it had in hand; but it must be told that it is replaced.
+            # A process that was stopped may continue with messages in flight; but its acks must be refused.
             self.problem(f"{place} was acked by {again}, and then given to {client}, which could ack it too")
 
     def _nak(self, message: zkms.Message, place: Place, client: str) -> None:
@@ -131,9 +131,9 @@ class Durable(Workload):
             self.returned.pop(place, None)
 
     def _ack(self, message: zkms.Message, place: Place, client: str) -> bool:
-        """Whether it was, or may have been, acked."""
+        """Ack, and return whether that was or may have been stored."""
         unsure = place not in self.unsure
-        self.unsure.add(place)  # if we are killed now, nobody will ever know
+        self.unsure.add(place)  # if we are killed now, the outcome is unknown
         try:
             message.ack()
         except zkms.LostOwnership as error:
@@ -162,7 +162,7 @@ class Durable(Workload):
     # -- judgement -----------------------------------------------------------------------------------------------
 
     def _line(self, place: Place) -> tuple[str | None, int]:
-        """What has an order of its own: a publisher's messages of one priority."""
+        """Return what messages are ordered by: a publisher's messages of one priority."""
         name, number = place
         return name, self.sent[name][number].priority
 
@@ -174,7 +174,7 @@ class Durable(Workload):
         return self.together({delivery.place for delivery in self.delivered})
 
     def check(self) -> None:
-        """Lost, out of order, or refused and delivered all the same."""
+        """Check for messages that are lost, out of order, or refused and delivered."""
         done = set(self.acked) | self.unsure
         if lost := self._expected() - done:
             self.problem(f"stored and never acked: {sorted(lost)}")

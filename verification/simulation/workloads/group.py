@@ -1,4 +1,4 @@
-"""A group: each message acked once by whoever has it, those of a key in order, whoever comes and goes."""
+"""A group: each message is acked once, those of a key in order, while members join and leave."""
 
 from __future__ import annotations
 

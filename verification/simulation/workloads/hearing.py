@@ -1,4 +1,4 @@
-"""Live subscribers, and what they may expect to hear: in one order, nothing twice, nothing missed without a gap."""
+"""Live subscribers and their promises: one order, nothing twice, nothing missed without a gap."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from verification.simulation.workloads.publishing import Place, Sent
 
 @dataclass
 class Heard:
-    """What one subscription was told: messages, or None for a gap; and when."""
+    """What one subscription received, and when: messages, or None for a gap."""
 
     process: Process
     client: str
@@ -23,7 +23,7 @@ class Heard:
     since: float = float("inf")
     told: list[tuple[Place | None, float]] = field(default_factory=list)
     over: bool = False
-    """Whether it was given up."""
+    """Whether it has ended."""
 
     @property
     def places(self) -> list[Place]:
@@ -32,7 +32,7 @@ class Heard:
 
     @property
     def alive(self) -> bool:
-        """Whether it still hears something."""
+        """Whether it still receives messages."""
         return self.process.alive and not self.over
 
 
@@ -73,30 +73,30 @@ class Hearing(Workload):
         return heard
 
     def alive(self) -> list[Heard]:
-        """Those who must hear all that is to come."""
+        """Return the subscriptions that must receive everything from now on."""
         return [heard for heard in self.heard if heard.alive]
 
     def seen(self) -> set[Place]:
-        """What anybody was told."""
+        """Return the messages that any subscription received."""
         return {place for heard in self.heard for place in heard.places}
 
     # -- judgement -----------------------------------------------------------------------------------------------
 
     def waits(self) -> bool:
-        """Whether anybody alive is still owed something, or something is left."""
+        """Whether a message is missing, or something is left to clean."""
         expected = self.together(self.seen())
         owed = any(True for heard in self.alive() for _ in self.missed(heard, expected))
         return owed or bool(self.left())
 
     def left(self) -> list[str]:
-        """What is there, and nobody needs: queues of the dead, entries that were read, bodies without a name."""
+        """Return what should have been removed: queues without subscription, acked entries, unused bodies."""
         mine = {heard.subscription.id for heard in self.alive() if heard.subscription is not None}
-        strangers = [lane for lane in self.remains.lanes() if "~" in lane and lane not in mine]
+        strangers = [queue for queue in self.remains.queues() if "~" in queue and queue not in mine]
         entries = [path for path in self.remains.entries() if "~" in path]
         return [*strangers, *entries, *self.remains.bodies(), *self.remains.flags()]
 
     def missed(self, heard: Heard, expected: set[Place]) -> Iterator[Place]:
-        """What should have come between what came before and after it, or last, with no gap in between."""
+        """Yield the expected messages that are missing, without a gap at their position."""
         places = {place: index for index, (place, _) in enumerate(heard.told) if place is not None}
         gaps = [(index, at) for index, (place, at) in enumerate(heard.told) if place is None]
         for name, all_ in self.sent.items():
@@ -112,13 +112,13 @@ class Hearing(Workload):
                     yield from ((name, s.number) for s in waiting if before >= 0 or s.begun >= heard.since)
                 before, waiting = index, []
             if heard.alive:
-                # Nothing younger came: after a gap, only what began after that was told must come.
+                # Nothing later came: after a gap, only messages that were published after it must come.
                 told = max((at for gap, at in gaps if gap > before), default=None)
                 floor = told if told is not None else heard.since if before < 0 else 0.0
                 yield from ((name, s.number) for s in waiting if s.begun >= floor)
 
     def check_heard(self) -> None:
-        """Order, duplicates, and what nobody was told of."""
+        """Check the order, duplicates, and missing messages."""
         expected = self.together(self.seen())
         refused = self.refused()
         for heard in self.heard:

@@ -1,4 +1,4 @@
-"""Dead letters: what fails is tried again in order, and ends once: done with, or as a letter that may be requeued."""
+"""Dead letters: a failed message is delivered again in order, and ends once: acked, or as a dead letter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Sorry(Exception):
 
 
 class Letters(Durable):
-    """Two readers of a durable subscription or of a group, by hand or with handlers; one who requeues letters."""
+    """Two readers of a durable subscription or a group, with or without handlers; one that requeues dead letters."""
 
     name = "letters"
     naks = 0.3
@@ -36,25 +36,25 @@ class Letters(Durable):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.buried: dict[Place, str] = {}
-        """Rejected, or given back once too often, which is stored, and by whom."""
+        """Messages that were rejected, or nacked once too often, and by whom; this is stored."""
         self._burying: dict[Place, str] = {}
-        """The same, as long as that may not be stored."""
-        self.shelf: list[Place] = []
-        """The letters that were there when somebody looked last."""
-        self.shelved: set[str] = set()
+        """The same, while this may not be stored."""
+        self.letters: list[Place] = []
+        """The dead letters at the last look."""
+        self.letter_names: set[str] = set()
         """Their names."""
         self.left: set[str] = set()
-        """Letters that nobody will requeue, by name."""
+        """Names of the dead letters that will not be requeued."""
         self.requeued: set[Place] = set()
         self._known: set[tuple[str, float]] = set()
-        """Letters that were to be requeued, by name and time: a server that lags may show them again."""
+        """Dead letters that were considered, by name and time: a server that lags may show them again."""
         self.handled: set[Place] = set()
-        """What a handler has returned from, or raised at for the last time: stored soon, or given out again."""
+        """Messages whose handler has returned, or raised for the last time: stored soon, or delivered again."""
         self._failed: dict[Place, tuple[str, int, float, list[int]]] = {}
-        """Whose handler has raised: which reader's, at which attempt, when it may come again, and in which epochs."""
+        """Messages whose handler has raised: the reader, the attempt, when the next one is due, and the epochs."""
 
     def start(self) -> None:
-        """What kind of a subscription it is, and how it is read, is left to chance."""
+        """Start the processes; the kind of the subscription and of the readers is random."""
         self._grouped, self._pushed = self.chance(0.5), self.chance(0.5)
         super().start()
         self.process("mend", lambda life: self._mend(f"mend-{life}"))
@@ -103,7 +103,7 @@ class Letters(Durable):
         if not self.healed and self.chance(self.naks):
             if message.attempts >= ATTEMPTS:
                 self.handled.add(place)
-            elif self._epochs() == epochs:  # else it may be another's by now, and nobody would tell a handler
+            elif self._epochs() == epochs:  # else its owner may have changed, which a handler is not told
                 pause = BACKOFF * 2 ** (message.attempts - 1)
                 self._failed[place] = client, message.attempts, self.world.now + pause, epochs
             raise Sorry
@@ -113,7 +113,7 @@ class Letters(Durable):
         self.handled.add(place)
 
     def _epochs(self) -> list[int]:
-        """How often each lane has changed hands, as the leader knows it."""
+        """Return how often the owner of each partition has changed, by the leader's tree."""
         znodes = self.world.ensemble.leader.tree.znodes
         lanes = sorted(path for path in znodes if path.startswith(f"{ROOT}/groups/") and "/lanes/" in path)
         return [decode(znodes[path].data, Ledger).epoch for path in lanes]
@@ -149,11 +149,11 @@ class Letters(Durable):
             self._bury(message, place, client, give_back=True)
             return
         super()._nak(message, place, client)
-        if place in self.requeued:  # it was put behind all others
+        if place in self.requeued:  # it is behind all others now
             self.returned.pop(place, None)
 
     def _bury(self, message: zkms.Message, place: Place, client: str, *, give_back: bool = False) -> bool:
-        """Make it a letter; whether it certainly is one."""
+        """Make it a dead letter; return whether it certainly is one."""
         known, end = place not in self.unsure, self._end_of(place)
         self.unsure.add(place)
         self._burying[place] = client
@@ -170,7 +170,7 @@ class Letters(Durable):
             return False
         if end is not None:
             self.problem(f"{place} was buried by {client}, and had its end with {end}")
-        if self._burying.pop(place, None) is not None:  # else it was requeued before we were told
+        if self._burying.pop(place, None) is not None:  # else it was requeued before the reply came
             self.buried[place] = client
         return True
 
@@ -180,15 +180,15 @@ class Letters(Durable):
     # -- requeueing ----------------------------------------------------------------------------------------------
 
     def _mend(self, client: str) -> None:
-        """Look at the letters, now and then, and requeue some; each is decided on once."""
+        """Read the dead letters now and then, and requeue some; each is considered once."""
         bus = self.connect(client)
         while True:
             primitives.sleep(self.world.random.random() * 2.0)
             try:
                 letters = bus.dead_letters()
-                self.shelf = [(letter.data["by"], letter.data["number"]) for letter in letters]
-                self.shelved = {letter.place.name for letter in letters}
-                for letter, place in zip(letters, self.shelf, strict=True):
+                self.letters = [(letter.data["by"], letter.data["number"]) for letter in letters]
+                self.letter_names = {letter.place.name for letter in letters}
+                for letter, place in zip(letters, self.letters, strict=True):
                     self._judge(letter, place)
                     if letter.place.name not in self.left and not self._mended(bus, letter, place):
                         self.left.add(letter.place.name)
@@ -202,7 +202,7 @@ class Letters(Durable):
             self.problem(f"{place} is a letter after {letter.attempts} attempts: {letter.reason}")
 
     def _mended(self, bus: zkms.Bus, letter: zkms.DeadLetterInfo, place: Place) -> bool:
-        """Whether it was requeued, or perhaps; most are, and then they may end once more."""
+        """Requeue it with some probability; return whether it was or may have been requeued."""
         known = letter.place.name, letter.at
         if known not in self._known:
             if not self.chance(0.6):
@@ -220,30 +220,30 @@ class Letters(Durable):
     # -- judgement -----------------------------------------------------------------------------------------------
 
     def finished(self) -> bool:
-        """Whether all that is stored has its end, and nobody will requeue any more."""
+        """Whether every stored message has ended, and none will be requeued."""
         names = {path.rpartition("/")[2] for path in self.remains.letters()}
         return (
             self.published
             and not self.remains.entries()
             and names <= self.left
-            and names == self.shelved
+            and names == self.letter_names
             and not self._lost()
         )
 
     def _lost(self) -> set[Place]:
-        return self._expected() - set(self.acked) - self.unsure - self.handled - set(self.shelf)
+        return self._expected() - set(self.acked) - self.unsure - self.handled - set(self.letters)
 
     def check(self) -> None:
-        """Each ends once, and in order; nothing is left but letters."""
+        """Check that each ends once and in order, and that only dead letters are left."""
         if lost := self._lost():
             self.problem(f"stored and neither done with nor a letter: {sorted(lost)}")
         if ghosts := self.refused() & {delivery.place for delivery in self.delivered}:
             self.problem(f"refused and delivered all the same: {sorted(ghosts)}")
-        if twice := [place for place, times in Counter(self.shelf).items() if times > 1]:
+        if twice := [place for place, times in Counter(self.letters).items() if times > 1]:
             self.problem(f"several letters of one message: {sorted(twice)}")
-        if both := set(self.shelf) & set(self.acked):
+        if both := set(self.letters) & set(self.acked):
             self.problem(f"acked, and letters besides: {sorted(both)}")
-        if gone := set(self.buried) - set(self.shelf):
+        if gone := set(self.buried) - set(self.letters):
             self.problem(f"buried, and no letters: {sorted(gone)}")
         self.check_order()
         if left := [*self.remains.entries(), *self.remains.bodies()]:

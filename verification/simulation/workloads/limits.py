@@ -1,4 +1,4 @@
-"""Full queues: a durable one refuses for everybody, a live one is skipped and says so, and nobody else is harmed."""
+"""Full queues: a durable one rejects every publish, a live one is skipped and gets a gap, others are not affected."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Limits(Hearing):
         super().__init__(world)
         self.read: list[Place] = []
         self.done_with: set[Place] = set()
-        """What was acked, or may have been."""
+        """Messages that were or may have been acked."""
 
     def start(self) -> None:
-        """Whether the durable one, which refuses, is there at all is left to chance."""
+        """Start the processes; the durable subscription, which rejects, is not in every schedule."""
         self._strict = self.chance(0.5)
         if self._strict:
             self.process("read", lambda life: self._read(f"read-{life}"))
@@ -67,15 +67,15 @@ class Limits(Hearing):
                 continue
 
     def seen(self) -> set[Place]:
-        """What anybody was told or has read."""
+        """Return the messages that any subscription received."""
         return super().seen() | set(self.read)
 
     def finished(self) -> bool:
-        """Whether all queues are empty, and nobody is owed anything."""
+        """Whether all queues are empty, and no message is missing."""
         return self.published and not self.remains.entries() and not self._lost() and not self.waits()
 
     def _lost(self) -> set[Place]:
-        """What the durable one should have read; before it subscribed for the first time, there is no telling."""
+        """Return the messages that the durable subscription has missed, as far as it is known."""
         if not self._strict or not self.read:
             return set()
         first = {name: min((n for by, n in self.read if by == name), default=None) for name in self.sent}
@@ -83,14 +83,14 @@ class Limits(Hearing):
         return {(by, n) for by, n in owed if (start := first[by]) is not None and n > start}
 
     def check(self) -> None:
-        """As without limits; and that no queue grew past them, and that a full one tells of one gap."""
+        """Check also that no queue exceeded its limit, and that a full one has one gap."""
         self.check_heard()
         if ghosts := self.refused() & set(self.read):
             self.problem(f"refused and delivered all the same: {sorted(ghosts)}")
         if lost := self._lost():
             self.problem(f"stored and never read: {sorted(lost)}")
         for queue, most in self.remains.deepest(TOPIC).items():
-            # Each publisher may have looked before the other's came: what it sends together may be over the limit.
+            # Each publisher may have looked before the other sent: together they may exceed the limit.
             if queue.split("/")[3].startswith(("d", "slow")) and most > LIMIT + len(self.sent) * MOST:
                 self.problem(f"{most} messages waited in {queue}, whose limit is {LIMIT}")
         for heard in self.heard:

@@ -15,7 +15,7 @@ class Live(Hearing):
     ways = ("one", "many", "stream")
 
     def start(self) -> None:
-        """Subscribers first; who publishes before them is refused."""
+        """Start the subscribers first: without them, publishes are refused."""
         for number in range(3):
             self.process(f"sub{number}", lambda life, number=number: self._subscribe(f"sub{number}-{life}"))  # type: ignore[misc]
         self.publisher("pub0")
@@ -36,11 +36,11 @@ class Live(Hearing):
             heard = self.listen(bus, client)
 
     def finished(self) -> bool:
-        """Whether nobody alive is owed anything, and what the dead left is gone."""
+        """Whether no message is missing, and everything of dead processes was removed."""
         return self.published and not self.waits()
 
     def check(self) -> None:
-        """What was heard, and that gaps have a reason."""
+        """Check what was received, and that gaps have a reason."""
         self.check_heard()
         for heard in self.heard:
             if any(place is None for place, _ in heard.told) and self.had_one_session(heard):

@@ -1,6 +1,6 @@
 """How a publisher publishes: one by one, many at once, or as a stream; small, or so large that it becomes a body.
 
-What it is told of each message is written down: stored, refused, or unknown.
+It notes the outcome of each message: stored, refused, or unknown.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Place = tuple[str, int]
 
 @dataclass
 class Sent:
-    """What a publisher knows of one message."""
+    """The outcome of one message, as its publisher knows it."""
 
     number: int
     begun: float
     state: str = "unknown"
-    """`stored`, `refused`, or `unknown`: nobody told it."""
+    """`stored`, `refused`, or `unknown`."""
     due: float = 0.0
     priority: int = 0
     frame: int = -1
@@ -75,7 +75,7 @@ class Publishing:
 
     @contextmanager
     def told(self, entries: list[Sent]) -> Iterator[None]:
-        """Note what becomes of these, which are one frame, or of which nothing is known if it fails."""
+        """Note the outcome of these messages, which are one frame."""
         state = "unknown"
         try:
             yield
@@ -125,8 +125,8 @@ class Publishing:
                     key = self._workload.key(self.name, number)
                     waiting.append((entry, stream.send(self._data(number, large=large), key=key)))
         except (zkms.Timeout, zkms.ConnectionLost):
-            pass  # what is known of each message is asked below
-        # While some are on their way, what is published besides has no order with them: wait for all.
+            pass  # the outcome of each message is read below
+        # Other publishes have no order with messages in flight: wait for all.
         for entry, way in waiting:
             with self.told([entry]):
                 way.result()

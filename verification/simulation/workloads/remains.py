@@ -1,4 +1,4 @@
-"""What is in the tree, as the leader knows it: queues, entries, bodies, flags, dead letters. Told by paths alone."""
+"""Lists the queues, entries, bodies, flags and dead letters in the leader's tree, by their paths alone."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ ROOT = "/zkms"
 
 
 class Remains:
-    """Looks at a world's tree; it knows how znodes are called, and nothing else of zkms."""
+    """Reads a world's tree; it knows the paths of zkms, and nothing else."""
 
     def __init__(self, ensemble: Ensemble) -> None:
         self._ensemble = ensemble
 
     def _below(self, part: str, depth: int) -> list[str]:
-        """What lies so many levels below a part of the tree."""
+        """Return the paths that many levels below a part of the tree."""
         start, slashes = f"{ROOT}/{part}/", 2 + depth
         znodes = self._ensemble.leader.tree.znodes
         return [path for path in znodes if path.startswith(start) and path.count("/") == slashes]
 
-    def lanes(self) -> list[str]:
-        """Who has queues."""
+    def queues(self) -> list[str]:
+        """Return the names of the queues."""
         return [path.rpartition("/")[2] for path in self._below("messages", 1)]
 
     def entries(self) -> list[str]:
-        """What waits in queues."""
+        """Return the entries of all queues."""
         return self._below("messages", 3)
 
     def bodies(self) -> list[str]:
-        """What was stored once for several queues."""
+        """Return the bodies."""
         return self._below("bodies", 2)
 
     def letters(self) -> list[str]:
-        """Dead letters, and what was set aside."""
+        """Return the dead letters, and quarantined entries."""
         return self._below("dead", 3)
 
     def flags(self) -> list[str]:
-        """Queues that publishers skip."""
+        """Return the full flags."""
         return [path for path in self._below("subscribers", 2) if path.endswith("!")]
 
     def deepest(self, topic: str) -> dict[str, int]:
-        """By queue: the most messages that ever waited there, counted over all that was committed."""
+        """Return, by queue, the most messages that it ever had, over all commits."""
         deep: Counter[str] = Counter()
         most: dict[str, int] = {}
         for transaction in self._ensemble.leader.log:
@@ -58,6 +58,6 @@ class Remains:
 
 
 def _messages(name: str) -> int:
-    """How many messages an entry holds, by its name: KIND.COUNT..., perhaps with a priority before it."""
+    """Return how many messages an entry holds, by its name: KIND.COUNT..., perhaps after a priority."""
     parts = name.split(".")
     return int(parts[2] if parts[0].startswith("p") else parts[1])

@@ -1,4 +1,4 @@
-"""Consume and publish as one: each message that came in leads to exactly one that goes out, whatever fails."""
+"""Consume and publish in one transaction: each input message leads to exactly one output message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST = 3
 
 
 class Transactional(Workload):
-    """Two publishers, a group of two workers that pass on what they get, and one who reads what comes out."""
+    """Two publishers, a group of two workers that publish what they receive, and a reader of the output."""
 
     name = "transaction"
     without = ("clock",)
@@ -23,10 +23,10 @@ class Transactional(Workload):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.out: dict[Place, list[str]] = {}
-        """By what went in: the ids of what came out, in the order in which it was first seen."""
+        """By input message: the ids of the output messages, in the order of arrival."""
 
     def start(self) -> None:
-        """The workers begin when there is somebody to pass it on to."""
+        """Start the workers when the output has a subscriber."""
         self.process("sink", lambda life: self._collect(f"sink-{life}"))
         for number in range(2):
             self.process(f"work{number}", lambda life, number=number: self._work(f"work{number}-{life}"))  # type: ignore[misc]
@@ -37,7 +37,7 @@ class Transactional(Workload):
         """A few for each publisher."""
         return f"{name}/{number % KEYS}"
 
-    # -- what comes out ------------------------------------------------------------------------------------------
+    # -- output --------------------------------------------------------------------------------------------------
 
     def _collect(self, client: str) -> None:
         bus = self.connect(client)
@@ -62,7 +62,7 @@ class Transactional(Workload):
             except (zkms.LostOwnership, zkms.ConnectionLost):
                 continue
 
-    # -- passing on ----------------------------------------------------------------------------------------------
+    # -- workers -------------------------------------------------------------------------------------------------
 
     def _work(self, client: str) -> None:
         bus = self.connect(client)
@@ -81,7 +81,7 @@ class Transactional(Workload):
                 self._pass_on(bus, messages)
 
     def _pass_on(self, bus: zkms.Bus, messages: list[zkms.Message]) -> None:
-        """All of them together, or none; what is not stored is tried again as long as it is ours."""
+        """Ack and publish all of them together; try again as long as we own the partition."""
         timeout = 0.5 if self.chance(0.3) else None
         while True:
             try:
@@ -91,7 +91,7 @@ class Transactional(Workload):
                         data = {"by": message.data["by"], "number": message.data["number"]}
                         transaction.publish(OUT, data, key=message.key)
                 return
-            except zkms.ConnectionLost:  # whether it was stored or not: if it was, the next attempt is refused
+            except zkms.ConnectionLost:  # if it was stored, the next try is refused
                 primitives.sleep(0.2)
             except (zkms.LostOwnership, zkms.AlreadyAcked, zkms.NoSubscribers):
                 break
@@ -99,19 +99,19 @@ class Transactional(Workload):
             try:
                 message.nak(delay=0.5)
             except (zkms.LostOwnership, zkms.AlreadyAcked, zkms.ConnectionLost):
-                continue  # it comes to whoever has it now, or it was passed on
+                continue  # the new owner gets it, or it was published already
 
     # -- judgement -----------------------------------------------------------------------------------------------
 
     def finished(self) -> bool:
-        """Whether everything has come out, and nothing is left."""
+        """Whether all output has arrived, and nothing is left."""
         return self.published and not self._missing() and not self.remains.entries()
 
     def _missing(self) -> set[Place]:
         return self.together(set(self.out)) - set(self.out)
 
     def check(self) -> None:
-        """One for one, in the order of each key."""
+        """Check that there is one output for each input, in the order of each key."""
         if missing := self._missing():
             self.problem(f"went in, and never came out: {sorted(missing)}")
         if ghosts := self.refused() & set(self.out):
