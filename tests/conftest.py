@@ -24,9 +24,11 @@ from tests.support.buses import Buses, Connect, Eventually
 from tests.support.cli import Cli, Done, Quick
 from tests.support.delayed import Sleeper
 from zkms.cli import main
+from zkms.config import Config
 from zkms.server.server import Server
 from zkms.testing import Proxy
 from zkms.tree.paths import Tree
+from zkms.zookeeper.session import Session
 
 HERE = Path(__file__).parent
 ON_ONE_SERVER = {"aio", "integrations", "requirements", "spark", "verification/fuzz"}
@@ -203,3 +205,12 @@ def quick(zookeeper: Server, zookeeper_root: str, monkeypatch: pytest.MonkeyPatc
         return subprocess.CompletedProcess([name, *args], done.exit_code, done.stdout, done.stderr)
 
     return run
+
+
+@pytest.fixture
+def session(zookeeper: Server, zookeeper_root: str) -> Iterator[Session]:
+    """A session as the command line has it."""
+    opened = Session(Config(hosts=zookeeper.hosts, root=zookeeper_root, cleaner=False))
+    opened.start()
+    yield opened
+    opened.close()

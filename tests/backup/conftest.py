@@ -10,19 +10,8 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
 import zkms
-from zkms.config import Config
 from zkms.server.server import Server
 from zkms.tree.paths import Tree
-from zkms.zookeeper.session import Session
-
-
-@pytest.fixture
-def session(zookeeper: Server, zookeeper_root: str) -> Iterator[Session]:
-    """A session as the command line has it."""
-    opened = Session(Config(hosts=zookeeper.hosts, root=zookeeper_root, cleaner=False))
-    opened.start()
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
