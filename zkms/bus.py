@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack, overload
+
+import msgspec
 
 from zkms.admin.dead_letters import DEFAULT_LIMIT as MOST_LETTERS
 from zkms.admin.dead_letters import DeadLetterInfo, DeadLetters
@@ -40,8 +41,7 @@ if TYPE_CHECKING:
     from zkms_cleaner import Cleaner
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True, eq=False):
     """The objects that a bus consists of. Internal: for zkms itself, its tests and its verification."""
 
     context: Context

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from zkms.config import Config
 from zkms.errors import Closed, ZkmsError
@@ -54,8 +55,7 @@ class Lifetime:
             step(max(0.0, deadline - time.monotonic()))
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(msgspec.Struct, frozen=True, eq=False):
     """One connected process, as every room uses it."""
 
     config: Config
@@ -64,7 +64,7 @@ class Context:
     client_id: str
     trail: Recorder
     """Records everything that happens to messages; does nothing if no trail was requested."""
-    lifetime: Lifetime = field(default_factory=Lifetime)
+    lifetime: Lifetime = msgspec.field(default_factory=Lifetime)
 
     def check_open(self) -> None:
         """Raise `Closed` if the bus is closed, `UsedAfterFork` in a forked child."""

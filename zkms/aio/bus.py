@@ -337,7 +337,7 @@ class Bus(Twin[ThreadedBus]):
         return observers[0]
 
 
-class AwaitedOptions(SubscribeOptions):
+class AwaitedOptions(SubscribeOptions, frozen=True, kw_only=True, eq=False):
     """The arguments of subscribe(), for messages of zkms.aio."""
 
     make = Message

@@ -12,8 +12,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from zkms.aio.calls import SLICE, Calls, must_pass, returned
 from zkms.consume.consumer import Consumer
@@ -49,7 +50,7 @@ class Feed(Generic[S]):
 
     def threaded_options(self, options: SubscribeOptions) -> SubscribeOptions:
         """The options of the threaded subscription: what it tells is noted on its threads, and told on the loop."""
-        return replace(options, handler=None, on_gap=self.on_gap, on_error=self.on_error)
+        return msgspec.structs.replace(options, handler=None, on_gap=self.on_gap, on_error=self.on_error)
 
     def attach(self, source: S) -> None:
         """Begin to take."""

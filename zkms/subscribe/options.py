@@ -5,8 +5,9 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypedDict, TypeVar, Unpack
+
+import msgspec
 
 from zkms.checks import Codec, check_count, check_positive
 from zkms.deliver.live import AckMode, OnGap
@@ -91,8 +92,7 @@ class GroupOptions(RetryOptions[M], total=False):
     """Seconds after which a message that is not acked is delivered again; 30 by default."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SubscribeOptions:
+class SubscribeOptions(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The arguments of bus.subscribe(); what is None takes its kind's default."""
 
     topic: str
