@@ -13,7 +13,7 @@ from zkms.admin.delayed import DelayedInfo, delayed_by_topic
 from zkms.admin.discovery import ClientInfo, Discovery, QueueInfo, SubscriptionInfo, TopicInfo
 from zkms.admin.groups import GroupInfo, Groups
 from zkms.admin.observer import Observer, OnChange, observe
-from zkms.checks import Codec, check_positive, check_seconds
+from zkms.checks import Codec, check_options, check_positive, check_seconds
 from zkms.consume.consumer import Consumer
 from zkms.consume.subscriptions import Subscriptions
 from zkms.context import Context
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from zkms_cleaner import Cleaner
+
+_PUBLISH_OPTIONS = frozenset(PublishOptions.__annotations__)
 
 
 class Parts(msgspec.Struct, frozen=True, eq=False):
@@ -125,9 +127,14 @@ class Bus:
         ZooKeeper and is published when it is due, to the subscriptions of that moment; if there are none, it becomes a
         dead letter. This needs a running cleaner, else it raises `NoCleaner`.
 
+        `headers` travel with the message, and `where=` of a subscription selects by them. With `to_self=False` the live
+        subscription of this bus does not get it. `codec` encodes the data, instead of the codec of the bus.
+
         Raises `NoSubscribers` unless `if_nobody="drop"`, `QueueFull`, `MessageTooLarge`, `InvalidMessage`, or
         `ConnectionLost`, whose `outcome_unknown` says whether the message may have been stored nevertheless.
         """
+        if not options.keys() <= _PUBLISH_OPTIONS:
+            check_options("publish", options, _PUBLISH_OPTIONS)
         return self._publisher.publish(topic, data, timeout=timeout, **options)
 
     def publish_many(
@@ -137,8 +144,10 @@ class Bus:
 
         Messages of one frame share a receipt. `key` and `id` compute a message's key and id from its data; the receipt
         of one whose id was stored before says so in `duplicate_of`. `timeout` is for each frame. If one fails, no more
-        are sent; the error says in its notes how many were stored.
+        are sent; the error says in its notes how many were stored. `headers`, `priority`, `delay`, `at`, `ttl`,
+        `to_self`, `if_nobody` and `codec` are for all of them, as in publish().
         """
+        check_options("publish_many", options, ManyOptions.__annotations__)
         return self._publisher.publish_many(topic, messages, timeout=timeout, **options)
 
     def publisher(self, topic: str, **options: Unpack[StreamOptions]) -> TopicPublisher:
@@ -146,8 +155,9 @@ class Bus:
 
         Its send() returns at once, and packs messages that come within `linger` seconds; `send(...).result()` waits
         until the message is stored. At most `max_in_flight` messages are in flight: beyond that, send() waits.
-        `timeout` is for each frame, and for the wait for room.
+        `timeout` is for each frame, and for the wait for room. `to_self`, `if_nobody` and `codec` are as in publish().
         """
+        check_options("publisher", options, StreamOptions.__annotations__)
         return self._publisher.stream(topic, **options)
 
     def transaction(self, timeout: float | None = None) -> Transaction:
@@ -223,6 +233,7 @@ class Bus:
         then).
         """
         self._check_open()
+        check_options("subscribe", options, SubscribeOptions.__struct_fields__)
         return self._subscriptions.subscribe(SubscribeOptions(topic=topic, handler=handler, **options))
 
     def create_group(self, topic: str, group: str, **options: Unpack[GroupQueueOptions]) -> bool:

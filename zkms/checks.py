@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from zkms.errors import InvalidArgument
@@ -52,3 +53,10 @@ def check_positive(what: str, value: object) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
         raise InvalidArgument(f"{what} must be a number of seconds above 0, not {value!r:.60}")
     return float(value)
+
+
+def check_options(function: str, options: Mapping[str, object], known: Collection[str]) -> None:
+    """`TypeError`, in Python's own words, if a function was given an option that it does not have."""
+    for option in options:
+        if option not in known:
+            raise TypeError(f"{function}() got an unexpected keyword argument {option!r}")

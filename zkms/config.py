@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 from kazoo.hosts import collect_hosts
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
-from zkms.checks import Codec, check_codec, check_seconds
+from zkms.checks import Codec, check_codec, check_options, check_seconds
 from zkms.errors import InvalidArgument
 from zkms.names import FULL_MARK, PARTITION_MARK, check_name, check_root, new_client_id
 from zkms.security import Access, Auth, Sasl, Tls, check_acl, parse_auth
@@ -156,6 +156,7 @@ def configure(
     **settings: Any,
 ) -> Config:
     """Check the arguments of connect()."""
+    check_options("connect", settings, ConnectOptions.__annotations__)
     pairs, sasl = parse_auth(auth)
     client_id = new_client_id() if client_id is None else client_id
     return Config(

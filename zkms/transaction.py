@@ -12,6 +12,7 @@ import time
 from types import TracebackType
 from typing import Any, Unpack
 
+from zkms.checks import check_options
 from zkms.consume.entry_state import EntryState
 from zkms.consume.ledger_commits import Ownership
 from zkms.context import Context
@@ -56,6 +57,7 @@ class Transaction:
     def publish(self, topic: str, data: Any, **options: Unpack[PublishOptions]) -> None:
         """Publish the message when the transaction is committed."""
         self._check()
+        check_options("publish", options, PublishOptions.__annotations__)
         self._frames.append(self._publisher.frame(topic, data, **options))
 
     def _check(self) -> None:

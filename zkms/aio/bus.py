@@ -22,7 +22,7 @@ from zkms.aio.receipt import Receipt
 from zkms.aio.subscription import Subscription
 from zkms.aio.transaction import Transaction
 from zkms.bus import Bus as ThreadedBus
-from zkms.checks import Codec, check_positive, check_seconds
+from zkms.checks import Codec, check_options, check_positive, check_seconds
 from zkms.config import Config
 from zkms.errors import AlreadySubscribed, Closed, InvalidArgument, ZkmsError
 from zkms.names import check_topic, matches
@@ -156,6 +156,7 @@ class Bus(Twin[ThreadedBus]):
         Raises as the threaded one does. When cancelled, it may have been stored or not; before it is sent, it is not.
         """
         self._check_open()
+        check_options("publish", options, PublishOptions.__annotations__)
         kind, packed = self._publisher.prepare(topic, data, **options)
         deadline = time.monotonic() + self._publisher.allowed(timeout)
         await self._subscribed(topic, deadline)
@@ -187,6 +188,7 @@ class Bus(Twin[ThreadedBus]):
         As the threaded one; `messages` may also be an asynchronous iterable. When cancelled, no more are sent.
         """
         self._check_open()
+        check_options("publish_many", options, ManyOptions.__annotations__)
         allowed = self._publisher.allowed(timeout)
         kind, pack = self._publisher.prepare_many(topic, **options)
         bulk = Bulk(self._publisher, self._calls, kind, pack, allowed)
@@ -210,6 +212,7 @@ class Bus(Twin[ThreadedBus]):
         most `max_in_flight` messages are on their way: past that, send() waits.
         """
         self._check_open()
+        check_options("publisher", options, StreamOptions.__annotations__)
         make = functools.partial(self._publisher.stream, check_topic(topic), **options)
         return TopicPublisher(self._calls, topic, make, self._publisher.allowed(options.get("timeout")))
 
@@ -283,6 +286,7 @@ class Bus(Twin[ThreadedBus]):
         other, and a message is acked when the handler has returned.
         """
         self._check_open()
+        check_options("subscribe", options, SubscribeOptions.__struct_fields__)
         asked = AwaitedOptions(topic=topic, handler=handler, **options)
         asked.check_callbacks()
         name = asked.name or asked.group

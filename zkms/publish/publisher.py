@@ -98,7 +98,7 @@ class Publisher:
         if if_nobody not in ("raise", "drop"):
             raise InvalidArgument(f"if_nobody is 'raise' or 'drop', not {if_nobody!r}")
         codec = self._config.codec if codec is None else check_codec(codec)
-        kind = Kind(topic, to_self, if_nobody == "drop", None if codec is None else codec.name, priority, due)
+        kind = Kind(topic, bool(to_self), if_nobody == "drop", None if codec is None else codec.name, priority, due)
         return Terms(kind, headers, codec, ttl)
 
     def prepare(
