@@ -50,7 +50,7 @@ def test_a_handler_that_blocks_holds_up_the_others_once_and_not_each(monkeypatch
     began = time.monotonic()
     for other in others:
         other.begin(LARGE)
-        assert other._held is not None
+        assert other._taken is not None
         other.end()
     assert time.monotonic() - began < 0.5 * len(others) / 2
     blocked.end()
@@ -67,7 +67,7 @@ def test_a_handler_that_blocks_goes_without_turns_for_a_while(monkeypatch: pytes
     held = []
     for _ in range(4):
         blocked.begin(LARGE)
-        held.append(blocked._held is not None)
+        held.append(blocked._taken is not None)
         blocked.end()
     assert held == [False, False, False, True]
     other.end()
