@@ -191,7 +191,7 @@ class BlockingSent:
         self._sent = sent
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_sent"]._sent, name)
+        return getattr(self.__dict__["_sent"]._threaded, name)
 
     def result(self, timeout: float | None = None) -> BlockingReceipt:
         """Wait for its receipt."""
@@ -206,7 +206,7 @@ class BlockingPublisher:
         self._publisher = publisher
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_publisher"]._publisher, name)
+        return getattr(self.__dict__["_publisher"]._threaded, name)
 
     def send(self, data: Any, **options: Any) -> BlockingSent:
         """Send a message."""

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from zkms.consume.ownership import Ownership
+from zkms.consume.ledger_commits import Ownership
 
 import zkms
 from zkms.replay.cursor import Cursor
