@@ -9,9 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from zkms.consume.ledger_commits import Ownership
-
 import zkms
+from zkms.consume.ledger_commits import Ownership
 from zkms.replay.cursor import Cursor
 from zkms.trail import Trail
 
